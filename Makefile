@@ -1,0 +1,72 @@
+# Every command is run from the root of the repository. `make help` lists them.
+#
+# VENV    the environment; made when missing (.venv)
+# PRESET  the build: release (default) or dev
+# JOBS    parallel jobs of the cases
+
+VENV ?= .venv
+PRESET ?= release
+JOBS ?= 2
+
+PY := $(VENV)/bin/python
+BUILD := build/$(PRESET)
+export PATH := $(abspath $(VENV))/bin:$(PATH)
+export PYTHONPATH := $(abspath $(BUILD))
+
+.DEFAULT_GOAL := help
+.PHONY: help env build test test-core test-python test-host test-asan check fmt demo bench bench-small cases clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+env:  ## make the environment (VENV) if it is missing or not up to date
+	@tools/setup_env.sh $(VENV)
+
+build: env  ## build both halves for the environment's Python and torch
+	@tools/build.sh $(PRESET) $(VENV)
+
+test: test-core test-python test-host  ## everything that a change needs
+
+test-core: env  ## tests of the C++ core, without Python and torch
+	@cmake --preset core >build/core.log 2>&1 || { cat build/core.log; exit 1; }
+	@cmake --build --preset core
+	build/core/tests/reprise_core_tests
+
+test-python: build  ## tests with PyTorch
+	$(PY) -m pytest -q tests
+
+test-host: env  ## host half without torch, on every CPython 3.11 to 3.13 found
+	@tools/test_host.sh $(VENV)
+
+test-asan: env  ## tests of the core under address and undefined-behaviour sanitizers
+	cmake --preset asan
+	cmake --build --preset asan
+	build/asan/tests/reprise_core_tests
+
+check: env  ## formatter, linter, layers, sizes, tables
+	@status=0; \
+	tools/format.sh --check || status=1; \
+	ruff check --quiet . && echo "lint: 0 problems" || { echo "lint: problems"; status=1; }; \
+	for tool in layers sizes tables; do $(PY) tools/check_$$tool.py || status=1; done; \
+	exit $$status
+
+fmt: env  ## format the C++ sources and sort the Python imports
+	@tools/format.sh
+	ruff check --fix-only --quiet .
+
+demo: build  ## one program, eager and compiled, with the report
+	$(PY) -m bench.demo
+
+bench: build  ## overhead of calls against eager and torch.compile
+	$(PY) -m bench.overhead
+
+bench-small: build  ## the same on small models, in a minute
+	$(PY) -m bench.overhead --small
+
+cases: build  ## programs that are hard to compile, each in its own process
+	@failed=0; for dir in torture pain; do \
+	  $(PY) tests/cases/run_all.py tests/cases/$$dir reprise -j $(JOBS) || failed=1; \
+	done; exit $$failed
+
+clean:  ## remove the build trees (not the environment)
+	rm -rf build

@@ -1,0 +1,234 @@
+"""`python -m bench.demo`: every model of bench/models.py, inference and one training step, against eager.
+
+Each row makes two equal twins, runs five calls with changing inputs on both and compares everything the calls left
+behind bit by bit: outputs with their caches; for training the loss, gradients, parameters, buffers and optimizer state.
+Then it times both, interleaved. The exit code is 1 if any row differs or fails.
+
+Columns: `error` (bit-equal or the largest absolute difference), `entries`, `exits` and `opaque` calls counted by
+Reprise over the five calls, what the `first` call cost beyond eager's
+first, medians and minima in ms, and ratios Reprise / eager.
+"""
+
+import argparse
+import dataclasses
+import faulthandler
+import gc
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+from bench import modes, stats
+from bench.compare import difference
+from bench.progress import Progress
+from bench.table import text_table, write_csv
+from bench.timing import interleaved_ns, median, once_ns
+
+CHECKED_CALLS = 5
+PHASES = ("inference", "training")
+COLUMNS = {
+    "model": "model",
+    "shape": "input",
+    "phase": "phase",
+    "error": "error",
+    "entries": "entries",
+    "exits": "exits",
+    "opaque": "opaque",
+    "first_ms": "first +ms",
+    "eager_ms": "eager ms",
+    "tested_ms": "{mode} ms",
+    "ratio": "ratio",
+    "eager_min_ms": "eager min",
+    "tested_min_ms": "{mode} min",
+    "ratio_min": "ratio min",
+}
+
+
+@dataclasses.dataclass
+class Twin:
+    """One copy of a model and how to call it: `call(**inputs)`; `optimizer` is None for inference."""
+
+    model: object
+    optimizer: object
+    call: object
+
+    def state(self):
+        from bench.models import state_of
+
+        return state_of(self.model, self.optimizer)
+
+
+def make_twin(name, phase, tiny, wrap):
+    import torch
+
+    from bench.models import make_model, make_optimizer, make_training_step
+
+    model = make_model(name, tiny=tiny, training=phase == "training")
+    if phase == "training":
+        optimizer = make_optimizer(model)
+        return Twin(model, optimizer, wrap(make_training_step(model, optimizer)))
+    compiled = wrap(model)
+
+    def call(**inputs):
+        with torch.no_grad():
+            return compiled(**inputs)
+
+    return Twin(model, None, call)
+
+
+def warm_up(name, phase):
+    """Pay torch's one-time costs (library start, thread pool) on a tiny eager copy, outside all measurements."""
+    from bench.models import make_inputs
+
+    make_twin(name, phase, True, modes.compiler("eager")).call(**make_inputs(name, tiny=True, labels=phase == "training"))
+
+
+def seeded(seed, call, **inputs):
+    """Call with a fixed random state, so that dropout draws the same numbers in both twins."""
+    import torch
+
+    torch.manual_seed(seed)
+    return call(**inputs)
+
+
+def measure(name, phase, mode, quick, rounds, note):
+    """One row of the table: dict with the keys of COLUMNS, `is_right` and `detail`."""
+    from bench.models import MODELS, make_inputs
+
+    row = {"model": name, "phase": phase, "mode": mode, "shape": "tiny" if quick else MODELS[name].shape}
+    modes.forget(mode)
+    note("making twins")
+    wrapped = []
+
+    def wrap(program):
+        wrapped.append(modes.compiler(mode)(program))
+        return wrapped[-1]
+
+    eager = make_twin(name, phase, quick, modes.compiler("eager"))
+    tested = make_twin(name, phase, quick, wrap)
+    inputs = [make_inputs(name, tiny=quick, seed=i, labels=phase == "training") for i in range(CHECKED_CALLS)]
+
+    note("warming up")
+    warm_up(name, phase)
+    found, first_ns = None, None
+    for i, kwargs in enumerate(inputs):
+        note(f"checking call {i + 1} of {CHECKED_CALLS}")
+        want, eager_ns = once_ns(lambda i=i, kwargs=kwargs: seeded(i, eager.call, **kwargs))
+        got, tested_ns = once_ns(lambda i=i, kwargs=kwargs: seeded(i, tested.call, **kwargs))
+        first_ns = tested_ns - eager_ns if first_ns is None else first_ns
+        one = difference(got, want, f"call {i}")
+        if phase == "training" or i == CHECKED_CALLS - 1:
+            one = one or difference(tested.state(), eager.state(), f"state after call {i}")
+        del got, want
+        found = found or one
+    counts = stats.stats_of(wrapped[0])
+    row["is_right"] = found is None
+    row["detail"] = "" if found is None else str(found)
+    row["error"] = "bit-equal" if found is None else f"{found.max_abs:.3g}"
+    if counts is not None:
+        row.update(entries=counts["entries"], exits=counts["exits"], opaque=counts["opaque_calls"])
+        row.update(recordings=counts["recordings"], runs=counts["runs"])
+
+    note("timing")
+    turn = {"eager": 0, "tested": 0}
+
+    def timed(which, twin):
+        def call():
+            turn[which] += 1
+            twin.call(**inputs[turn[which] % CHECKED_CALLS])
+
+        return call
+
+    times = interleaved_ns({"eager": timed("eager", eager), "tested": timed("tested", tested)}, rounds)
+    for which in times:
+        row[f"{which}_ms"] = median(times[which]) / 1e6
+        row[f"{which}_min_ms"] = min(times[which]) / 1e6
+    row["ratio"] = row["tested_ms"] / row["eager_ms"]
+    row["ratio_min"] = row["tested_min_ms"] / row["eager_min_ms"]
+    row["first_ms"] = first_ns / 1e6
+    return row
+
+
+def measure_safely(*args):
+    """As `measure`, but an exception becomes a failed row."""
+    try:
+        return measure(*args)
+    except Exception as error:  # a broken row must not take the table with it
+        traceback.print_exc()
+        detail = f"{type(error).__name__}: {error}"
+        return {"model": args[0], "phase": args[1], "mode": args[2], "error": "failed", "is_right": False, "detail": detail}
+
+
+def measure_isolated(name, phase, options, note):
+    """As `measure`, in a process of its own, so that a crash costs one row."""
+    note("in a process of its own")
+    with tempfile.NamedTemporaryFile(suffix=".json") as out:
+        command = [sys.executable, "-m", "bench.demo", "--models", name, "--phases", phase, "--json", out.name]
+        command += ["--mode", options.mode, "--threads", str(options.threads), "--rounds", str(options.rounds)]
+        done = subprocess.run(command + ["--quick"] * options.quick, capture_output=True, text=True)
+        text = out.read()
+    if text:
+        return json.loads(text)[0]
+    sys.stderr.write(done.stderr[-4000:])
+    detail = f"process ended with {done.returncode}"
+    return {"model": name, "phase": phase, "mode": options.mode, "error": "crashed", "is_right": False, "detail": detail}
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="python -m bench.demo", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--models", help="comma-separated names (default: all)")
+    parser.add_argument("--phases", default=",".join(PHASES), help="inference, training or both (default)")
+    parser.add_argument("--mode", default="reprise", choices=list(modes.MODES), help="what is compared with eager")
+    parser.add_argument("--quick", action="store_true", help="tiny models of the same structure")
+    parser.add_argument("--threads", type=int, default=modes.cpu_count(), help="OpenMP threads (default: CPUs)")
+    parser.add_argument("--rounds", type=int, default=7, help="timed calls of each contestant")
+    parser.add_argument("--isolate", action="store_true", help="one process a row: a crash costs one row")
+    parser.add_argument("--csv", help="write the rows to this file")
+    parser.add_argument("--json", help="write the rows to this file")
+    return parser.parse_args(arguments)
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    faulthandler.enable()
+    modes.set_threads(options.threads)
+    from bench.models import MODELS
+
+    names = options.models.split(",") if options.models else list(MODELS)
+    phases = options.phases.split(",")
+    unknown = [n for n in names if n not in MODELS] + [p for p in phases if p not in PHASES]
+    if unknown:
+        sys.exit(f"unknown {', '.join(unknown)}: expected models of {', '.join(MODELS)} and phases of {', '.join(PHASES)}")
+
+    rows = []
+    start = time.monotonic()
+    with Progress(len(names) * len(phases)) as bar:
+        for name in names:
+            for phase in phases:
+                bar.begin(f"{name} {phase}")
+                if options.isolate:
+                    row = measure_isolated(name, phase, options, bar.note)
+                else:
+                    row = measure_safely(name, phase, options.mode, options.quick, options.rounds, bar.note)
+                rows.append(row)
+                ratio = f"{row['ratio']:.2f} x eager" if "ratio" in row else row["detail"]
+                bar.end(f"{row['error']}, {ratio}")
+                gc.collect()
+    if options.csv:
+        write_csv(options.csv, rows)
+    if options.json:
+        with open(options.json, "w") as out:
+            json.dump(rows, out)
+
+    print(text_table(rows, {key: head.format(mode=options.mode) for key, head in COLUMNS.items()}))
+    print(f"\n{options.threads} threads, {options.rounds} interleaved rounds, {time.monotonic() - start:.0f} s; ratio = {options.mode} / eager")
+    wrong = [row for row in rows if not row["is_right"]]
+    for row in wrong:
+        print(f"WRONG {row['model']} {row['phase']}: {row['detail']}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

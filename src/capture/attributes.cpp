@@ -1,0 +1,705 @@
+// Attribute access: the model of LOAD_ATTR, LOAD_METHOD, getattr, STORE_ATTR, setattr and super.
+//
+// Complete by design: Python code that an access runs (properties, __getattr__, __get__, __getattribute__) is called by
+// us with ids, so that it is recorded like any other call. C code is never asked to look an attribute up for us.
+#include <cstring>
+
+#include "base/check.h"
+#include "capture/names.h"
+#include "capture/recorder.h"
+#include "capture/type_names.h"
+#include "host/torch/callables.h"
+#include "host/torch/tensor.h"
+
+extern "C" PyObject* _PyType_Lookup(PyTypeObject*, PyObject*);
+
+namespace reprise::capture {
+
+namespace {
+
+bool has_instance_dict(PyTypeObject* type) {
+#if PY_VERSION_HEX >= 0x030C0000
+  if (type->tp_flags & Py_TPFLAGS_MANAGED_DICT) return true;
+#endif
+  return type->tp_dictoffset != 0;
+}
+
+/// object's own __getattribute__, through whatever slot function CPython has installed.
+bool has_generic_getattr(PyTypeObject* type) {
+  if (type->tp_getattro == PyObject_GenericGetAttr) return true;
+  PyObject* found = _PyType_Lookup(type, names().getattribute);
+  static PyObject* object_getattribute =
+      PyObject_GetAttr(reinterpret_cast<PyObject*>(&PyBaseObject_Type), names().getattribute);
+  return found == object_getattribute;
+}
+
+}  // namespace
+
+Outcome Recorder::load_method(Act&, Operand o, PyObject* name, Operand* callable, Operand* self) {
+  if (!active_) {
+    *self = {};
+    PyObject* found = PyObject_GetAttr(o.object, name);
+    if (found == nullptr) return Outcome::Raised;
+    *callable = {found, kNoValue};
+    return Outcome::Done;
+  }
+  *self = {};
+  return get_attribute(o, name, callable, self);
+}
+
+Outcome Recorder::bind_descriptor(PyObject* descriptor, Operand o, Operand* out, Operand* self, bool* handled) {
+  *handled = true;
+  PyTypeObject* kind = Py_TYPE(descriptor);
+  if (PyFunction_Check(descriptor)) {
+    ValueId id = constant_id(descriptor);
+    if (self != nullptr) {
+      *out = {Py_NewRef(descriptor), id};
+      *self = {Py_NewRef(o.object), o.id};
+    } else {
+      *out = new_method(descriptor, id, o);
+    }
+    return out->object != nullptr ? Outcome::Done : Outcome::Raised;
+  }
+  if (kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type) {
+    ValueId id = constant_id(descriptor);
+    if (self != nullptr) {
+      *out = {Py_NewRef(descriptor), id};
+      *self = {Py_NewRef(o.object), o.id};
+      return Outcome::Done;
+    }
+    PyObject* bound = kind->tp_descr_get(descriptor, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object)));
+    if (bound == nullptr) return Outcome::Raised;
+    ValueId operands[] = {id, o.id};
+    ValueId method = emit_typed(NodeKind::Method, operands, bound, nullptr, 1);
+    if (method >= 0) {
+      HeapObject* object = new_object(method);
+      object->function = id;
+      object->self = o.id;
+    }
+    *out = {bound, method};
+    return Outcome::Done;
+  }
+  PyObject* owner = PyType_Check(o.object) ? o.object : reinterpret_cast<PyObject*>(Py_TYPE(o.object));
+  if (kind == &PyStaticMethod_Type) {
+    *out = new_constant(PyObject_GetAttr(descriptor, names().func));
+    return Outcome::Done;
+  }
+  if (kind == &PyClassMethod_Type) {
+    PyObject* function = PyObject_GetAttr(descriptor, names().func);
+    ValueId function_id = constant_id(function);
+    Operand type{owner, constant_id(owner)};
+    if (PyFunction_Check(function) && self != nullptr) {
+      *out = {function, function_id};
+      *self = {Py_NewRef(owner), type.id};
+      return Outcome::Done;
+    }
+    *out = new_method(function, function_id, type);
+    Py_DECREF(function);
+    return out->object != nullptr ? Outcome::Done : Outcome::Raised;
+  }
+  if (kind == &PyClassMethodDescr_Type) {
+    PyObject* bound = kind->tp_descr_get(descriptor, nullptr, owner);
+    if (bound == nullptr) return Outcome::Raised;
+    *out = new_constant(bound);
+    return Outcome::Done;
+  }
+  if (kind == &PyProperty_Type) {
+    PyObject* getter = PyObject_GetAttr(descriptor, names().fget);
+    if (getter == Py_None) {
+      Py_DECREF(getter);
+      return stop("a property without a getter");
+    }
+    Operand callable{getter, constant_id(getter)};
+    Outcome outcome = call_any(callable, &o, 1, nullptr, out);
+    Py_DECREF(getter);
+    return outcome;
+  }
+  if (kind->tp_descr_get == nullptr) {
+    *out = constant(descriptor);
+    return Outcome::Done;
+  }
+  if (!strcmp(kind->tp_name, "_tuplegetter") || !strcmp(kind->tp_name, "collections._tuplegetter")) {
+    if (!PyTuple_Check(o.object)) return stop("a namedtuple field of no tuple");
+    PyObject* value = kind->tp_descr_get(descriptor, o.object, owner);
+    if (value == nullptr) return Outcome::Raised;
+    std::vector<ValueId> ids;
+    if (element_ids(o, &ids)) {
+      for (size_t i = 0; i < ids.size(); i++) {
+        if (PyTuple_GET_ITEM(o.object, i) == value) {
+          // Two fields may hold the same object; the index decides, not the object.
+          PyObject* reduced = PyObject_CallMethod(descriptor, "__reduce__", nullptr);
+          PyObject* index = reduced != nullptr ? PyTuple_GetItem(PyTuple_GetItem(reduced, 1), 0) : nullptr;
+          if (index != nullptr) i = PyLong_AsSize_t(index);
+          Py_XDECREF(reduced);
+          PyErr_Clear();
+          *out = {value, ids[i]};
+          return Outcome::Done;
+        }
+      }
+    }
+    Py_DECREF(value);
+    return stop("a field of a tuple of unknown contents");
+  }
+  if (PyObject* getter = _PyType_Lookup(kind, names().get); getter != nullptr && PyFunction_Check(getter)) {
+    know_type_version(kind);
+    PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(o.object));
+    Operand args[3] = {{descriptor, constant_id(descriptor)}, o, {type, constant_id(type)}};
+    if (PyType_Check(o.object) && o.id < 0) args[1] = {Py_None, constant_id(Py_None)};
+    return call_function({getter, constant_id(getter)}, args, 3, nullptr, out);
+  }
+  *handled = false;
+  return Outcome::Done;
+}
+
+Outcome Recorder::read_slot(PyObject* descriptor, Operand o, Operand* out) {
+  HeapObject* object = heap_of(o);
+  if (object == nullptr) return Outcome::Stop;
+  if (!check_effects(object)) return Outcome::Stop;
+  PyObject* value = Py_TYPE(descriptor)->tp_descr_get(descriptor, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object)));
+  bool is_member = Py_TYPE(descriptor) == &PyMemberDescr_Type;
+  if (value == nullptr && !PyErr_ExceptionMatches(PyExc_AttributeError)) return Outcome::Raised;
+  if (const KeyMap::Item* item = object->items.find(descriptor); item != nullptr && is_member) {
+    if (value == nullptr) {
+      exception_is_recorded_ = true;
+      return Outcome::Raised;
+    }
+    *out = {value, item->id};
+    return item->id >= 0 ? Outcome::Done : stop("a deleted slot");
+  }
+  if (object->is_created && is_member && value == nullptr) {
+    exception_is_recorded_ = true;  // a slot that the trace never filled
+    return Outcome::Raised;
+  }
+  force_late_ = object->is_created || (had_callbacks_ && !is_member);
+  ValueId id = emit(NodeKind::Slot, {object->id}, descriptor);
+  force_late_ = false;
+  if (value == nullptr) {
+    PyObject *type, *exception, *traceback;
+    PyErr_Fetch(&type, &exception, &traceback);
+    bool ok = know_absent(id);
+    PyErr_Restore(type, exception, traceback);
+    if (!ok) {
+      PyErr_Clear();
+      return stop("a missing slot");
+    }
+    exception_is_recorded_ = true;
+    return Outcome::Raised;
+  }
+  if (id < 0) {
+    *out = {value, kNoValue};
+    return Outcome::Done;
+  }
+  if (is_member) {
+    if (!know_present(id)) {
+      Py_DECREF(value);
+      return Outcome::Stop;
+    }
+    object->items.set(descriptor, id);
+  } else {
+    facts_[id].is_present = true;
+  }
+  // Attributes of functions, code and types are fixed with them.
+  if (is_constant(o.id) && (PyFunction_Check(o.object) || PyCode_Check(o.object)) && can_be_constant(value)) {
+    *out = {value, constant_id(value)};
+    return Outcome::Done;
+  }
+  *out = {value, id};
+  return Outcome::Done;
+}
+
+Outcome Recorder::get_attribute(Operand o, PyObject* name, Operand* out, Operand* self, bool use_hooks) {
+  if (!active_) {
+    PyObject* found = PyObject_GetAttr(o.object, name);
+    if (found == nullptr) return Outcome::Raised;
+    *out = {found, kNoValue};
+    return Outcome::Done;
+  }
+  if (o.id < 0) return stop("an attribute of a value of unknown origin");
+  PyTypeObject* type = Py_TYPE(o.object);
+  if (PyModule_Check(o.object)) return get_module_attribute(o, name, out);
+  if (PyType_Check(o.object) && type->tp_getattro == PyType_Type.tp_getattro) return get_type_attribute(o, name, out);
+  if (type == &PySuper_Type) return get_super_attribute(o, name, out, self);
+  bool is_tensor = host::is_tensor(o.object);
+  if (!is_tensor && !know_type(o)) return Outcome::Stop;
+  know_type_version(type);
+  if (!has_generic_getattr(type) && use_hooks) {
+    PyObject* hook = _PyType_Lookup(type, names().getattribute);
+    if (hook == nullptr || !PyFunction_Check(hook)) return stop("the attribute access of " + type_name(type));
+    Operand args[2] = {o, {name, constant_id(name)}};
+    Outcome outcome = call_function({hook, constant_id(hook)}, args, 2, nullptr, out);
+    if (outcome == Outcome::Raised && active_ && exception_is_recorded_ && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+      if (PyObject* fallback = _PyType_Lookup(type, names().getattr); fallback != nullptr && PyFunction_Check(fallback)) {
+        PyErr_Clear();
+        return call_function({fallback, constant_id(fallback)}, args, 2, nullptr, out);
+      }
+    }
+    return outcome;
+  }
+  PyObject* descriptor = _PyType_Lookup(type, name);
+  bool is_data = descriptor != nullptr && Py_TYPE(descriptor)->tp_descr_set != nullptr &&
+                 Py_TYPE(descriptor)->tp_descr_get != nullptr;
+  if (is_tensor) {
+    Outcome outcome = get_tensor_attribute(o, name, descriptor, out);
+    if (outcome != Outcome::Done || out->object != nullptr || !active_) return outcome;
+  }
+  if (is_data) {
+    if (name == names().class_) {
+      *out = constant(reinterpret_cast<PyObject*>(type));
+      return Outcome::Done;
+    }
+    if (name == names().dict && has_instance_dict(type)) {
+      PyObject* dict;
+      HeapObject* object = instance_dict_of(o, &dict);
+      if (object == nullptr) return stop("the __dict__ of " + type_name(type));
+      *out = {Py_NewRef(dict), object->id};
+      return Outcome::Done;
+    }
+    PyTypeObject* kind = Py_TYPE(descriptor);
+    if (kind == &PyMemberDescr_Type || kind == &PyGetSetDescr_Type) return read_slot(descriptor, o, out);
+    bool handled;
+    Outcome outcome = bind_descriptor(descriptor, o, out, self, &handled);
+    if (!handled) return stop("the data descriptor " + type_name(kind));
+    if (outcome == Outcome::Raised && active_ && exception_is_recorded_ && use_hooks &&
+        PyErr_ExceptionMatches(PyExc_AttributeError)) {
+      if (PyObject* fallback = _PyType_Lookup(type, names().getattr); fallback != nullptr && PyFunction_Check(fallback)) {
+        PyErr_Clear();
+        Operand args[2] = {o, {name, constant_id(name)}};
+        return call_function({fallback, constant_id(fallback)}, args, 2, nullptr, out);
+      }
+    }
+    return outcome;
+  }
+  // A tensor's own __dict__ rarely holds anything; the metadata fact says whether it does.
+  bool read_dict_first = has_instance_dict(type);
+  if (is_tensor && descriptor != nullptr) {
+    if (!know_tensor(o)) return Outcome::Stop;
+    PyObject* dict = PyObject_GenericGetDict(o.object, nullptr);
+    read_dict_first = dict != nullptr && PyDict_GET_SIZE(dict) > 0;
+    Py_XDECREF(dict);
+    PyErr_Clear();
+  }
+  if (read_dict_first) {
+    PyObject* dict;
+    HeapObject* object = instance_dict_of(o, &dict);
+    if (object == nullptr) return stop("the __dict__ of " + type_name(type));
+    Operand value;
+    Outcome outcome = read_dict(dict, object, {name, kNoValue}, &value);
+    if (outcome != Outcome::Done) return outcome;
+    if (value.object != nullptr) {
+      *out = {Py_NewRef(value.object), value.id};
+      return Outcome::Done;
+    }
+  }
+  if (descriptor != nullptr) {
+    bool handled;
+    Outcome outcome = bind_descriptor(descriptor, o, out, self, &handled);
+    if (handled) return outcome;
+    if (PyCFunction_Check(descriptor) || PyType_Check(descriptor)) {
+      *out = constant(descriptor);
+      return Outcome::Done;
+    }
+    return stop("the descriptor " + type_name(Py_TYPE(descriptor)));
+  }
+  if (use_hooks) {
+    if (PyObject* fallback = _PyType_Lookup(type, names().getattr); fallback != nullptr) {
+      if (!PyFunction_Check(fallback)) return stop("a __getattr__ that is no function");
+      Operand args[2] = {o, {name, constant_id(name)}};
+      return call_function({fallback, constant_id(fallback)}, args, 2, nullptr, out);
+    }
+  }
+  PyErr_Format(PyExc_AttributeError, "'%.100s' object has no attribute '%U'", type->tp_name, name);
+  exception_is_recorded_ = true;
+  return Outcome::Raised;
+}
+
+Outcome Recorder::get_module_attribute(Operand o, PyObject* name, Operand* out) {
+  if (!know_identity(o)) return Outcome::Stop;
+  PyObject* dict = PyModule_GetDict(o.object);
+  HeapObject* object = heap_of({dict, constant_id(dict)});
+  if (object == nullptr) return Outcome::Stop;
+  Operand value;
+  Outcome outcome = read_dict(dict, object, {name, kNoValue}, &value);
+  if (outcome != Outcome::Done) return outcome;
+  if (value.object != nullptr) {
+    *out = {Py_NewRef(value.object), value.id};
+    return Outcome::Done;
+  }
+  if (name == names().dict) {
+    *out = constant(dict);
+    return Outcome::Done;
+  }
+  if (name == names().class_) {
+    *out = constant(reinterpret_cast<PyObject*>(Py_TYPE(o.object)));
+    return Outcome::Done;
+  }
+  // Lazy modules (PEP 562, subclasses of module): the attribute is there afterwards.
+  CCall bracket(*this);
+  PyObject* found = PyObject_GetAttr(o.object, name);
+  if (found == nullptr) {
+    if (PyErr_ExceptionMatches(PyExc_AttributeError)) exception_is_recorded_ = true;
+    return Outcome::Raised;
+  }
+  *out = {found, constant_id(found)};
+  return Outcome::Done;
+}
+
+Outcome Recorder::get_type_attribute(Operand o, PyObject* name, Operand* out) {
+  if (!know_identity(o)) return stop("a class that is known late");
+  PyTypeObject* type = reinterpret_cast<PyTypeObject*>(o.object);
+  PyTypeObject* meta = Py_TYPE(o.object);
+  know_type_version(type);
+  if (meta != &PyType_Type) know_type_version(meta);
+  PyObject* meta_attribute = _PyType_Lookup(meta, name);
+  if (meta_attribute != nullptr && Py_TYPE(meta_attribute)->tp_descr_set != nullptr) {
+    PyTypeObject* kind = Py_TYPE(meta_attribute);
+    if (kind == &PyProperty_Type) {
+      bool handled;
+      return bind_descriptor(meta_attribute, o, out, nullptr, &handled);
+    }
+    if (kind != &PyMemberDescr_Type && kind != &PyGetSetDescr_Type) return stop("the metaclass descriptor " + type_name(kind));
+    PyObject* value = kind->tp_descr_get(meta_attribute, o.object, reinterpret_cast<PyObject*>(meta));
+    if (value == nullptr) return Outcome::Raised;
+    *out = new_constant(value);
+    return Outcome::Done;
+  }
+  PyObject* attribute = _PyType_Lookup(type, name);
+  if (attribute != nullptr) {
+    PyTypeObject* kind = Py_TYPE(attribute);
+    if (PyFunction_Check(attribute) || kind->tp_descr_get == nullptr || kind == &PyProperty_Type ||
+        kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type || kind == &PyMemberDescr_Type ||
+        kind == &PyGetSetDescr_Type) {
+      *out = constant(attribute);
+      return Outcome::Done;
+    }
+    if (kind == &PyStaticMethod_Type || kind == &PyClassMethod_Type || kind == &PyClassMethodDescr_Type) {
+      bool handled;
+      return bind_descriptor(attribute, o, out, nullptr, &handled);
+    }
+    // Enum members and other descriptors read on their class: C code or Python that gives the same object each time.
+    CCall bracket(*this);
+    PyObject* value = PyObject_GetAttr(o.object, name);
+    if (value == nullptr) {
+      lose("a class attribute that raised");
+      return Outcome::Raised;
+    }
+    if (bracket.saw_callback() && strstr(meta->tp_name, "Enum") == nullptr) {
+      lose("the descriptor " + type_name(kind) + " on a class");
+    }
+    *out = new_constant(value);
+    return Outcome::Done;
+  }
+  if (meta_attribute != nullptr) {
+    bool handled;
+    Outcome outcome = bind_descriptor(meta_attribute, o, out, nullptr, &handled);
+    if (handled) return outcome;
+    return stop("the metaclass descriptor " + type_name(Py_TYPE(meta_attribute)));
+  }
+  if (PyObject* fallback = _PyType_Lookup(meta, names().getattr); fallback != nullptr && PyFunction_Check(fallback)) {
+    Operand args[2] = {o, {name, constant_id(name)}};
+    return call_function({fallback, constant_id(fallback)}, args, 2, nullptr, out);
+  }
+  PyErr_Format(PyExc_AttributeError, "type object '%.50s' has no attribute '%U'", type->tp_name, name);
+  exception_is_recorded_ = true;
+  return Outcome::Raised;
+}
+
+Outcome Recorder::get_super_attribute(Operand o, PyObject* name, Operand* out, Operand* self) {
+  HeapObject* object = facts_[o.id].heap;
+  if (object == nullptr || object->super_type == nullptr) return stop("a super object of unknown origin");
+  PyObject* live_self = PyObject_GetAttr(o.object, names().self);
+  if (live_self == nullptr) return Outcome::Raised;
+  Py_DECREF(live_self);
+  Operand bound{live_self, object->self};
+  PyTypeObject* start = PyType_Check(live_self) && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(live_self), object->super_type)
+                            ? reinterpret_cast<PyTypeObject*>(live_self)
+                            : Py_TYPE(live_self);
+  bool on_type = start == reinterpret_cast<PyTypeObject*>(live_self);
+  know_type_version(start);
+  PyObject* mro = start->tp_mro;
+  Py_ssize_t i = 0, n = PyTuple_GET_SIZE(mro);
+  while (i < n && PyTuple_GET_ITEM(mro, i) != reinterpret_cast<PyObject*>(object->super_type)) i++;
+  PyObject* found = nullptr;
+  for (i++; i < n && found == nullptr; i++) {
+    PyTypeObject* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
+#if PY_VERSION_HEX >= 0x030C0000
+    PyObject* dict = PyType_GetDict(base);
+    found = PyDict_GetItemWithError(dict, name);
+    Py_XDECREF(dict);
+#else
+    found = PyDict_GetItemWithError(base->tp_dict, name);
+#endif
+  }
+  if (found == nullptr || name == names().class_) {
+    if (name == names().class_) {
+      *out = constant(reinterpret_cast<PyObject*>(&PySuper_Type));
+      return Outcome::Done;
+    }
+    PyErr_Format(PyExc_AttributeError, "'super' object has no attribute '%U'", name);
+    exception_is_recorded_ = true;
+    return Outcome::Raised;
+  }
+  if (on_type && PyFunction_Check(found)) {
+    *out = constant(found);
+    return Outcome::Done;
+  }
+  bool handled;
+  Outcome outcome = bind_descriptor(found, bound, out, self, &handled);
+  if (handled) return outcome;
+  if (Py_TYPE(found)->tp_descr_get == nullptr || PyCFunction_Check(found) || PyType_Check(found)) {
+    *out = constant(found);
+    return Outcome::Done;
+  }
+  if (Py_TYPE(found) == &PyMemberDescr_Type || Py_TYPE(found) == &PyGetSetDescr_Type) return read_slot(found, bound, out);
+  return stop("a descriptor behind super: " + type_name(Py_TYPE(found)));
+}
+
+Outcome Recorder::load_super_attribute(Act& act, Operand super, Operand cls, Operand self, PyObject* name,
+                                       bool two_arguments, Operand* out) {
+  if (!active_) return Outcome::Stop;
+  if (super.object != reinterpret_cast<PyObject*>(&PySuper_Type)) return stop("a replaced super");
+  if (!know_identity(super)) return Outcome::Stop;
+  (void)two_arguments;
+  Operand args[2] = {cls, self};
+  Operand object;
+  Outcome outcome = make_super(args, 2, &object);
+  if (outcome != Outcome::Done) return outcome;
+  outcome = get_super_attribute(object, name, out, nullptr);
+  Py_DECREF(object.object);
+  (void)act;
+  return outcome;
+}
+
+// ---- tensors
+
+Outcome Recorder::get_tensor_attribute(Operand o, PyObject* name, PyObject* descriptor, Operand* out) {
+  *out = {};
+  if (descriptor == nullptr || Py_TYPE(descriptor) != &PyGetSetDescr_Type) return Outcome::Done;
+  if (name == names().class_ || name == names().dict) return Outcome::Done;
+  host::TensorAttributeKind kind = host::classify_tensor_attribute(name).read;
+  bool is_plain = host::is_plain_tensor(o.object);
+  if (!know_type(o)) return Outcome::Stop;
+  CCall bracket(*this);
+  if (kind == host::TensorAttributeKind::Metadata && is_plain && !facts_[o.id].is_meta_tainted) {
+    if (!know_tensor(o)) return Outcome::Stop;
+    PyObject* value = Py_TYPE(descriptor)->tp_descr_get(descriptor, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object)));
+    if (value == nullptr) return Outcome::Raised;
+    *out = new_constant(value);
+    return Outcome::Done;
+  }
+  if (kind == host::TensorAttributeKind::HeapState && !grads_written_ && is_pre(o.id) && is_plain && !had_callbacks_) {
+    PyObject* value = Py_TYPE(descriptor)->tp_descr_get(descriptor, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object)));
+    if (value == nullptr) return Outcome::Raised;
+    HeapObject* object = heap_of(o);
+    if (object == nullptr) {
+      Py_DECREF(value);
+      return Outcome::Stop;
+    }
+    const KeyMap::Item* item = object->items.find(descriptor);
+    ValueId id = item != nullptr ? item->id : emit(NodeKind::Slot, {object->id}, descriptor);
+    if (id >= 0) {
+      object->items.set(descriptor, id);
+      facts_[id].is_present = true;
+    }
+    *out = {value, id};
+    return Outcome::Done;
+  }
+  ValueId operands[] = {o.id};
+  if (!is_plain) know_tensor(o);
+  PyObject* value = Py_TYPE(descriptor)->tp_descr_get(descriptor, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object)));
+  if (value == nullptr) {
+    lose("a tensor attribute that raised");
+    return Outcome::Raised;
+  }
+  bool is_tainted = facts_[o.id].is_meta_tainted;
+  return finish_torch_result(NodeKind::TensorGetAttribute, operands, name, 0, value, is_tainted, out);
+}
+
+Outcome Recorder::set_tensor_attribute(Operand o, PyObject* name, Operand value) {
+  if (!know_tensor(o)) return Outcome::Stop;
+  if (host::is_tensor(value.object)) {
+    if (!know_tensor(value)) return Outcome::Stop;
+  } else if (can_be_constant(value.object) && !make_constant(value)) {
+    return stop("a tensor attribute set to a value that is known late");
+  }
+  CCall bracket(*this);
+  emit(NodeKind::TensorSetAttribute, {o.id, value.id}, name);
+  if (PyObject_SetAttr(o.object, name, value.object) < 0) {
+    lose("a tensor attribute that raised");
+    return Outcome::Raised;
+  }
+  if (bracket.saw_callback()) forget_after_callback();
+  grads_written_ = true;
+  // `.data =`, `requires_grad =`: what was known of the tensor is void, and it follows from what was assigned.
+  if (active_ && name != names().grad) facts_[o.id].is_meta_known = !is_pre(o.id) || facts_[o.id].is_meta_known;
+  return Outcome::Done;
+}
+
+// ---- stores
+
+Outcome Recorder::set_attribute(Operand o, PyObject* name, Operand value, bool use_hooks) {
+  if (!active_) return PyObject_SetAttr(o.object, name, value.object) < 0 ? Outcome::Raised : Outcome::Done;
+  if (o.id < 0 || value.id < 0) return stop("an attribute store with a value of unknown origin");
+  PyTypeObject* type = Py_TYPE(o.object);
+  if (PyModule_Check(o.object) || PyType_Check(o.object)) {
+    return stop(PyType_Check(o.object) ? "an attribute of a class is written" : "an attribute of a module is written");
+  }
+  PyObject* descriptor = _PyType_Lookup(type, name);
+  if (host::is_tensor(o.object) && descriptor != nullptr && Py_TYPE(descriptor) == &PyGetSetDescr_Type) {
+    return set_tensor_attribute(o, name, value);
+  }
+  if (!know_type(o)) return Outcome::Stop;
+  know_type_version(type);
+  if (use_hooks && type->tp_setattro != PyObject_GenericSetAttr) {
+    PyObject* hook = _PyType_Lookup(type, names().setattr);
+    static PyObject* object_setattr = PyObject_GetAttr(reinterpret_cast<PyObject*>(&PyBaseObject_Type), names().setattr);
+    if (hook != object_setattr) {
+      if (hook == nullptr || !PyFunction_Check(hook)) return stop("the attribute stores of " + type_name(type));
+      Operand args[3] = {o, {name, constant_id(name)}, value};
+      Operand result;
+      Outcome outcome = call_function({hook, constant_id(hook)}, args, 3, nullptr, &result);
+      if (outcome == Outcome::Done) Py_DECREF(result.object);
+      return outcome;
+    }
+  }
+  if (descriptor != nullptr && Py_TYPE(descriptor)->tp_descr_set != nullptr) {
+    PyTypeObject* kind = Py_TYPE(descriptor);
+    if (kind == &PyProperty_Type) {
+      PyObject* setter = PyObject_GetAttr(descriptor, names().fset);
+      if (setter == Py_None) {
+        Py_DECREF(setter);
+        return stop("a property without a setter");
+      }
+      Operand args[2] = {o, value};
+      Operand result;
+      Outcome outcome = call_any({setter, constant_id(setter)}, args, 2, nullptr, &result);
+      Py_DECREF(setter);
+      if (outcome == Outcome::Done) Py_DECREF(result.object);
+      return outcome;
+    }
+    if (PyObject* setter = _PyType_Lookup(kind, names().set); setter != nullptr && PyFunction_Check(setter)) {
+      know_type_version(kind);
+      Operand args[3] = {{descriptor, constant_id(descriptor)}, o, value};
+      Operand result;
+      Outcome outcome = call_function({setter, constant_id(setter)}, args, 3, nullptr, &result);
+      if (outcome == Outcome::Done) Py_DECREF(result.object);
+      return outcome;
+    }
+    if (kind != &PyMemberDescr_Type) return stop("a store through the descriptor " + type_name(kind));
+    HeapObject* object = heap_of(o);
+    if (object == nullptr) return Outcome::Stop;
+    emit(NodeKind::SetAttribute, {o.id, value.id}, name);
+    if (PyObject_GenericSetAttr(o.object, name, value.object) < 0) {
+      lose("an attribute store that raised");
+      return Outcome::Raised;
+    }
+    object->items.set(descriptor, value.id);
+    note_effect(object);
+    return Outcome::Done;
+  }
+  if (!has_instance_dict(type)) return stop("an attribute store on " + type_name(type));
+  PyObject* dict;
+  HeapObject* object = instance_dict_of(o, &dict);
+  if (object == nullptr) return stop("the __dict__ of " + type_name(type));
+  refresh_dict(dict, object);
+  emit(NodeKind::SetAttribute, {o.id, value.id}, name);
+  if (PyObject_GenericSetAttr(o.object, name, value.object) < 0) {
+    lose("an attribute store that raised");
+    return Outcome::Raised;
+  }
+  if (!active_) return Outcome::Done;
+  object->items.set(heap_.canonical_key(name), value.id);
+  facts_[object->id].is_length_known = false;
+  facts_[object->id].are_keys_known = false;
+  note_dict_written(dict, object);
+  note_effect(object);
+  return Outcome::Done;
+}
+
+Outcome Recorder::delete_attribute(Act&, Operand o, PyObject* name) {
+  if (!active_) return PyObject_SetAttr(o.object, name, nullptr) < 0 ? Outcome::Raised : Outcome::Done;
+  PyTypeObject* type = Py_TYPE(o.object);
+  if (o.id < 0 || PyModule_Check(o.object) || PyType_Check(o.object)) return stop("an attribute deletion");
+  if (!know_type(o)) return Outcome::Stop;
+  know_type_version(type);
+  if (PyObject* hook = _PyType_Lookup(type, names().delattr); hook != nullptr && PyFunction_Check(hook)) {
+    Operand args[2] = {o, {name, constant_id(name)}};
+    Operand result;
+    Outcome outcome = call_function({hook, constant_id(hook)}, args, 2, nullptr, &result);
+    if (outcome == Outcome::Done) Py_DECREF(result.object);
+    return outcome;
+  }
+  if (type->tp_setattro != PyObject_GenericSetAttr && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return stop("an attribute deletion");
+  PyObject* descriptor = _PyType_Lookup(type, name);
+  if ((descriptor != nullptr && Py_TYPE(descriptor)->tp_descr_set != nullptr) || !has_instance_dict(type)) {
+    return stop("an attribute deletion through a descriptor");
+  }
+  PyObject* dict;
+  HeapObject* object = instance_dict_of(o, &dict);
+  if (object == nullptr) return stop("the __dict__ of " + type_name(type));
+  Operand old;
+  Outcome outcome = read_dict(dict, object, {name, kNoValue}, &old);
+  if (outcome != Outcome::Done) return outcome;
+  if (old.object == nullptr) return stop("deletion of a missing attribute");
+  emit(NodeKind::DeleteAttribute, {o.id}, name);
+  if (PyObject_GenericSetAttr(o.object, name, nullptr) < 0) {
+    lose("an attribute deletion that raised");
+    return Outcome::Raised;
+  }
+  object->items.set(heap_.canonical_key(name), kNoValue);
+  note_dict_written(dict, object);
+  note_effect(object);
+  return Outcome::Done;
+}
+
+// ---- globals
+
+Outcome Recorder::load_global(Act& act, PyObject* name, Operand* out) {
+  PyObject* globals = host::get_globals(act.frame);
+  PyObject* builtins = host::get_builtins(act.frame);
+  if (!active_ || !PyDict_CheckExact(globals) || !PyDict_CheckExact(builtins)) return stop("globals that are no dict");
+  Operand value;
+  for (PyObject* dict : {globals, builtins}) {
+    HeapObject* object = heap_of({dict, constant_id(dict)});
+    if (object == nullptr) return Outcome::Stop;
+    Outcome outcome = read_dict(dict, object, {name, kNoValue}, &value);
+    if (outcome != Outcome::Done) return outcome;
+    if (value.object != nullptr) {
+      *out = {Py_NewRef(value.object), value.id};
+      return Outcome::Done;
+    }
+  }
+  return stop("a name that is not defined");
+}
+
+Outcome Recorder::store_global(Act& act, PyObject* name, Operand v) {
+  PyObject* globals = host::get_globals(act.frame);
+  return write_dict({globals, constant_id(globals)}, {name, constant_id(name)}, v);
+}
+
+Outcome Recorder::delete_global(Act& act, PyObject* name) {
+  PyObject* globals = host::get_globals(act.frame);
+  return remove_from_dict({globals, constant_id(globals)}, {name, constant_id(name)});
+}
+
+Outcome Recorder::import_name(Act& act, PyObject* name, Operand fromlist, Operand level, Operand* out) {
+  if (!active_) return Outcome::Stop;
+  // An import statement of a module that is loaded gives that module as long as it is loaded.
+  int live_level = PyLong_AsLong(level.object);
+  CCall bracket(*this);
+  PyObject* module =
+      PyImport_ImportModuleLevelObject(name, host::get_globals(act.frame), Py_None, fromlist.object, live_level);
+  if (module == nullptr) {
+    lose("an import that raised");
+    return Outcome::Raised;
+  }
+  if (bracket.saw_callback()) forget_after_callback();
+  *out = new_constant(module);
+  return Outcome::Done;
+}
+
+Outcome Recorder::import_from(Act&, Operand module, PyObject* name, Operand* out) {
+  if (!active_ || !PyModule_Check(module.object)) return stop("an import from something that is no module");
+  return get_attribute(module, name, out, nullptr);
+}
+
+}  // namespace reprise::capture

@@ -1,0 +1,462 @@
+// Calls: Python functions with the ids of their arguments, C callables by the table, everything else by its kind.
+#include "capture/callables.h"
+
+#include <cstring>
+
+#include "capture/names.h"
+#include "capture/recorder.h"
+#include "capture/type_names.h"
+#include "host/torch/callables.h"
+#include "host/torch/tensor.h"
+
+extern "C" PyObject* _PyType_Lookup(PyTypeObject*, PyObject*);
+
+namespace reprise::capture {
+
+PyObject* Recorder::call_live(PyObject* callable, const Operand* args, int n, PyObject* kwnames) {
+  PyObject* small[17];
+  std::vector<PyObject*> large;
+  PyObject** values = small;
+  if (n > 16) {
+    large.resize(n + 1);
+    values = large.data();
+  }
+  values[0] = nullptr;
+  for (int i = 0; i < n; i++) values[i + 1] = args[i].object;
+  Py_ssize_t keywords = kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0;
+  return PyObject_Vectorcall(callable, values + 1, (n - keywords) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
+}
+
+Outcome Recorder::call_opaque(Operand callable) {
+  return stop(UnsupportedCode::OpaqueCall, "a call of " + callable_name(callable.object));
+}
+
+bool Recorder::fix_callable(Operand callable) {
+  return is_constant(callable.id) || is_created(callable.id) || know_identity(callable);
+}
+
+Outcome Recorder::call_any(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out) {
+  PyObject* f = callable.object;
+  auto plain = [&] {
+    PyObject* result = call_live(f, args, n, kwnames);
+    *out = {result, kNoValue};
+    return result != nullptr ? Outcome::Done : Outcome::Raised;
+  };
+  if (!active_) return plain();
+  if (callable.id < 0) return stop("a call of a value of unknown origin");
+  for (int i = 0; i < n; i++) {
+    if (args[i].id < 0) return stop("an argument of unknown origin in a call of " + callable_name(f));
+  }
+  if (PyFunction_Check(f)) return call_function(callable, args, n, kwnames, out);
+  auto call_bound = [&](Operand function, Operand self) {
+    std::vector<Operand> all{self};
+    all.insert(all.end(), args, args + n);
+    return call_any(function, all.data(), n + 1, kwnames, out);
+  };
+  HeapObject* object = facts_[callable.id].heap;
+  PyTypeObject* type = Py_TYPE(f);
+  if (PyMethod_Check(f)) {
+    PyObject* function = PyMethod_GET_FUNCTION(f);
+    PyObject* self = PyMethod_GET_SELF(f);
+    if (object != nullptr && object->function >= 0) return call_bound({function, object->function}, {self, object->self});
+    if (is_constant(callable.id)) {
+      ValueId self_id = constant_id(self);
+      if (self_id < 0) return stop("a bound method of a tensor");
+      return call_bound({function, constant_id(function)}, {self, self_id});
+    }
+    if (!know_type(callable)) return Outcome::Stop;
+    ValueId function_id = emit(NodeKind::MethodField, {callable.id}, nullptr, 0);
+    ValueId self_id = emit(NodeKind::MethodField, {callable.id}, nullptr, 1);
+    if (function_id < 0 || self_id < 0) return Outcome::Stop;
+    facts_[function_id].is_present = facts_[self_id].is_present = true;
+    return call_bound({function, function_id}, {self, self_id});
+  }
+  if (PyCFunction_Check(f) || !strcmp(type->tp_name, "method-wrapper")) {
+    if (object != nullptr && object->function >= 0) {
+      // A built-in method that the trace bound: the descriptor and its object.
+      PyObject* descriptor = facts_[object->function].constant;
+      PyObject* self = PyObject_GetAttr(f, names().self);
+      if (self == nullptr) return Outcome::Raised;
+      Outcome outcome = call_bound({descriptor, object->function}, {self, object->self});
+      Py_DECREF(self);
+      return outcome;
+    }
+    if (!PyCFunction_Check(f)) return call_opaque(callable);
+    PyObject* self = PyCFunction_GET_SELF(f);
+    bool is_free = self == nullptr || PyModule_Check(self) || PyType_Check(self) || Py_TYPE(self) == &PyCapsule_Type;
+    if (!is_free && !is_constant(callable.id)) {
+      PyObject* name = PyUnicode_InternFromString(reinterpret_cast<PyCFunctionObject*>(f)->m_ml->ml_name);
+      PyObject* descriptor = _PyType_Lookup(Py_TYPE(self), name);
+      Py_XDECREF(name);
+      if (descriptor != nullptr && Py_TYPE(descriptor) == &PyMethodDescr_Type) {
+        return stop("a built-in method bound outside the recording");
+      }
+    }
+    if (!fix_callable(callable)) return Outcome::Stop;
+    return call_c(callable, args, n, kwnames, out);
+  }
+  if (type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type || type == &PyClassMethodDescr_Type) {
+    if (!fix_callable(callable)) return Outcome::Stop;
+    return call_c(callable, args, n, kwnames, out);
+  }
+  if (PyType_Check(f)) {
+    if (!know_identity(callable)) return stop("a class that is known late");
+    return call_type(callable, args, n, kwnames, out);
+  }
+  if (!strcmp(type->tp_name, "functools.partial")) return call_partial(callable, args, n, kwnames, out);
+  if (!strcmp(type->tp_name, "functools._lru_cache_wrapper")) {
+    if (!fix_callable(callable)) return Outcome::Stop;
+    return call_folded(callable, args, n, kwnames, out);
+  }
+  if (options_.unwrap_compiled != nullptr) {
+    PyObject *function, *self;
+    if (options_.unwrap_compiled(f, &function, &self)) {
+      if (!fix_callable(callable)) return Outcome::Stop;
+      Operand target{function, constant_id(function)};
+      if (self == nullptr) return call_any(target, args, n, kwnames, out);
+      return call_bound(target, {self, constant_id(self)});
+    }
+  }
+  host::TorchCallable torch = host::classify_torch_callable(f);
+  if (torch.is_torch) {
+    if (!fix_callable(callable)) return Outcome::Stop;
+    return call_torch(callable, args, n, kwnames, out);
+  }
+  PyObject* method = _PyType_Lookup(type, names().call);
+  if (method != nullptr && PyFunction_Check(method)) {
+    if (!know_type(callable)) return Outcome::Stop;
+    know_type_version(type);
+    return call_bound({method, constant_id(method)}, callable);
+  }
+  if (method != nullptr && Py_TYPE(method) == &PyStaticMethod_Type) return call_opaque(callable);
+  return call_opaque(callable);
+}
+
+Outcome Recorder::call_function(Operand function, const Operand* args, int n, PyObject* kwnames, Operand* out) {
+  PyObject* f = function.object;
+  if (active_) {
+    if (function.id < 0) return stop("a call of a function of unknown origin");
+    for (int i = 0; i < n; i++) {
+      if (args[i].id < 0) return stop("an argument of unknown origin in a call of " + callable_name(f));
+    }
+    const CallableRow& row = find_callable(f);
+    if (row.policy == CallPolicy::Fold || row.policy == CallPolicy::Pure) {
+      if (!fix_callable(function)) return Outcome::Stop;
+      return call_folded(function, args, n, kwnames, out);
+    }
+    if (!know_function(function)) return Outcome::Stop;
+    pending_.function = f;
+    pending_.function_id = function.id;
+    pending_.ids.clear();
+    for (int i = 0; i < n; i++) pending_.ids.push_back(args[i].id);
+    pending_.positional = n - static_cast<int>(kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0);
+    pending_.kwnames = kwnames;
+    pending_.is_root = false;
+    pending_.is_set = true;
+    return_id_ = kNoValue;
+  }
+  bool was_active = active_;
+  // The callee may drop the last other reference (a temporary's method, an argument that a global held).
+  Py_INCREF(f);
+  for (int i = 0; i < n; i++) Py_INCREF(args[i].object);
+  PyObject* result = call_live(f, args, n, kwnames);
+  for (int i = 0; i < n; i++) Py_DECREF(args[i].object);
+  Py_DECREF(f);
+  bool was_missed = pending_.is_set;
+  pending_.is_set = false;
+  if (result == nullptr) {
+    if (active_ && was_missed && !exception_is_recorded_) lose("a call that raised before its frame was made");
+    return Outcome::Raised;
+  }
+  *out = {result, kNoValue};
+  if (!active_ || !was_active) return Outcome::Done;
+  if (was_missed) {
+    lose("a call whose frame was not seen: " + callable_name(f));
+    return Outcome::Done;
+  }
+  out->id = return_id_;
+  if (out->id < 0) lose("the result of " + callable_name(f) + " has no known origin");
+  return Outcome::Done;
+}
+
+Outcome Recorder::call_expected(PyObject* c_callable, PyObject* const* c_args, int c_n, PyObject* kwnames, Operand function,
+                                std::span<const Operand> args, PyObject* function_kwnames, Operand* out) {
+  if (!know_function(function)) return Outcome::Stop;
+  pending_.function = function.object;
+  pending_.function_id = function.id;
+  pending_.ids.clear();
+  for (const Operand& arg : args) pending_.ids.push_back(arg.id);
+  pending_.positional = static_cast<int>(args.size()) - static_cast<int>(function_kwnames != nullptr ? PyTuple_GET_SIZE(function_kwnames) : 0);
+  pending_.kwnames = function_kwnames;
+  pending_.is_root = false;
+  pending_.is_set = true;
+  return_id_ = kNoValue;
+  ModeScope mode(*this, ResumeMode::Never);
+  Py_ssize_t keywords = kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0;
+  PyObject* result = PyObject_Vectorcall(c_callable, c_args, c_n - keywords, kwnames);
+  pending_.is_set = false;
+  if (result == nullptr) return Outcome::Raised;
+  *out = {result, active_ ? return_id_ : kNoValue};
+  if (active_ && out->id < 0) lose("a callback whose result has no known origin");
+  return Outcome::Done;
+}
+
+Outcome Recorder::call_partial(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out) {
+  PyObject* f = callable.object;
+  HeapObject* object = facts_[callable.id].heap;
+  bool is_made = object != nullptr && object->is_partial;
+  if (!is_made && !is_constant(callable.id) && !know_identity(callable)) return stop("a partial that is known late");
+  PyObject* function = PyObject_GetAttr(f, names().func_name);
+  PyObject* bound = PyObject_GetAttr(f, names().args);
+  PyObject* keywords = PyObject_GetAttr(f, names().keywords);
+  std::vector<Operand> all;
+  bool ok = true;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bound); i++) {
+    PyObject* value = PyTuple_GET_ITEM(bound, i);
+    all.push_back({value, is_made ? object->partial[i + 1] : constant_id(value)});
+    ok = ok && all.back().id >= 0;
+  }
+  int positional = n - static_cast<int>(kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0);
+  all.insert(all.end(), args, args + positional);
+  PyObject* all_names = PyList_New(0);
+  PyObject *key, *value;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(keywords, &position, &key, &value)) {
+    bool is_replaced = kwnames != nullptr && PySequence_Contains(kwnames, key) == 1;
+    if (is_replaced) continue;
+    ValueId id = kNoValue;
+    if (is_made) {
+      const KeyMap::Item* item = object->items.find(heap_.canonical_key(key));
+      if (item != nullptr) id = item->id;
+    } else {
+      id = constant_id(value);
+    }
+    ok = ok && id >= 0;
+    all.push_back({value, id});
+    PyList_Append(all_names, key);
+  }
+  for (int i = positional; i < n; i++) {
+    all.push_back(args[i]);
+    PyList_Append(all_names, PyTuple_GET_ITEM(kwnames, i - positional));
+  }
+  PyObject* names_tuple = PyList_GET_SIZE(all_names) > 0 ? PyList_AsTuple(all_names) : nullptr;
+  Outcome outcome = ok ? call_any({function, is_made ? object->partial[0] : constant_id(function)}, all.data(),
+                                  static_cast<int>(all.size()), names_tuple, out)
+                       : stop("a partial that holds tensors");
+  Py_DECREF(all_names);
+  Py_XDECREF(names_tuple);
+  Py_DECREF(function);
+  Py_DECREF(bound);
+  Py_DECREF(keywords);
+  return outcome;
+}
+
+Outcome Recorder::call_c(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out) {
+  const CallableRow& row = find_callable(callable.object);
+  switch (row.policy) {
+    case CallPolicy::Model:
+      return (this->*row.model)(callable, args, n, kwnames, out);
+    case CallPolicy::Pure: {
+      for (int i = 0; i < n; i++) {
+        if (has_tensor(args[i])) return call_torch(callable, args, n, kwnames, out);
+      }
+      return call_pure(callable, args, n, kwnames, out);
+    }
+    case CallPolicy::Fold:
+      return call_folded(callable, args, n, kwnames, out);
+    case CallPolicy::StateRead: {
+      PyObject* result = call_live(callable.object, args, n, kwnames);
+      if (result == nullptr) return Outcome::Raised;
+      *out = new_constant(result);
+      return Outcome::Done;
+    }
+    case CallPolicy::Unknown:
+      break;
+  }
+  if (host::classify_torch_callable(callable.object).is_torch) return call_torch(callable, args, n, kwnames, out);
+  return call_opaque(callable);
+}
+
+Outcome Recorder::call_pure(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out) {
+  std::vector<ValueId> operands{callable.id};
+  bool is_fixed = true, is_immutable = true;
+  for (int i = 0; i < n; i++) {
+    operands.push_back(args[i].id);
+    if (is_constant(args[i].id)) continue;
+    is_fixed = false;
+    if (!can_be_constant(args[i].object)) {
+      if (Py_TYPE(args[i].object)->tp_flags & Py_TPFLAGS_HEAPTYPE) {
+        return stop("a call of " + callable_name(callable.object) + " with an instance of " + type_name(Py_TYPE(args[i].object)));
+      }
+      is_immutable = false;
+    }
+    if (is_pre(args[i].id) && !know_type(args[i])) return Outcome::Stop;
+  }
+  PyObject* result;
+  {
+    CCall bracket(*this);
+    result = call_live(callable.object, args, n, kwnames);
+    if (bracket.saw_callback()) {
+      lose("a call of " + callable_name(callable.object) + " that runs Python code");
+      forget_after_callback();
+    }
+  }
+  if (result == nullptr) {
+    if (active_) lose("a call of " + callable_name(callable.object) + " that raised");
+    return Outcome::Raised;
+  }
+  if (!active_) {
+    *out = {result, kNoValue};
+    return Outcome::Done;
+  }
+  if (is_fixed && (can_be_constant(result) || PyTuple_CheckExact(result) || PyFrozenSet_CheckExact(result))) {
+    *out = new_constant(result);
+    return Outcome::Done;
+  }
+  force_late_ = !is_immutable;
+  ValueId id = emit(NodeKind::Call, operands, kwnames);
+  force_late_ = false;
+  if (id >= 0) {
+    facts_[id].is_present = true;
+    if (!is_pre(id) && (PyUnicode_CheckExact(result) || PyBool_Check(result) || PyFloat_CheckExact(result))) facts_[id].type = Py_TYPE(result);
+    if (PyList_CheckExact(result)) facts_[id].type = Py_TYPE(result);
+  }
+  *out = {result, id};
+  return Outcome::Done;
+}
+
+Outcome Recorder::call_folded(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out) {
+  for (int i = 0; i < n; i++) {
+    bool ok = make_constant(args[i]);
+    if (!ok && active_ && is_pre(args[i].id) && !host::is_tensor(args[i].object)) {
+      // Functions, methods and classes by identity: what is called here depends on nothing else of them.
+      ok = (PyCallable_Check(args[i].object) && !PyMethod_Check(args[i].object) && know_identity(args[i])) || make_key(args[i]);
+    }
+    if (!ok) return stop(UnsupportedCode::OpaqueCall, "a call of " + callable_name(callable.object) + " with arguments that are known late");
+  }
+  PyObject* result;
+  {
+    CCall bracket(*this);
+    result = call_live(callable.object, args, n, kwnames);
+  }
+  if (result == nullptr) {
+    lose("a call of " + callable_name(callable.object) + " that raised");
+    return Outcome::Raised;
+  }
+  if (host::is_tensor(result)) {
+    lose("a cached function that returns a tensor");
+    *out = {result, kNoValue};
+    return Outcome::Done;
+  }
+  *out = new_constant(result);
+  return Outcome::Done;
+}
+
+Outcome Recorder::call_ex(Act&, Operand callable, Operand args, Operand kwargs, Operand* out) {
+  if (!active_) return Outcome::Stop;
+  std::vector<Operand> all;
+  if (!PyTuple_CheckExact(args.object) && !PyList_CheckExact(args.object)) return stop("a star argument that is no tuple");
+  Outcome outcome = all_elements(args, &all);
+  if (outcome != Outcome::Done) return outcome;
+  size_t owned = all.size();
+  PyObject* kwnames = nullptr;
+  if (kwargs.object != nullptr) {
+    std::vector<Operand> keys;
+    std::vector<ValueId> values;
+    bool ok = PyDict_Check(kwargs.object) && know_type(kwargs) && dict_ids(kwargs, &keys, &values);
+    for (Operand& key : keys) ok = ok && PyUnicode_Check(key.object);
+    if (!ok) {
+      for (size_t i = 0; i < owned; i++) Py_DECREF(all[i].object);
+      return stop("a double star argument of unknown contents");
+    }
+    if (!keys.empty()) kwnames = PyTuple_New(static_cast<Py_ssize_t>(keys.size()));
+    for (size_t i = 0; i < keys.size(); i++) {
+      PyTuple_SET_ITEM(kwnames, i, Py_NewRef(keys[i].object));
+      all.push_back({PyDict_GetItemWithError(kwargs.object, keys[i].object), values[i]});
+    }
+  }
+  outcome = call_any(callable, all.data(), static_cast<int>(all.size()), kwnames, out);
+  if (outcome == Outcome::Raised && !active_ && PyErr_Occurred() == nullptr) outcome = Outcome::Stop;
+  for (size_t i = 0; i < owned; i++) Py_DECREF(all[i].object);
+  Py_XDECREF(kwnames);
+  return outcome;
+}
+
+Outcome Recorder::make_function(Act& act, Operand code, Operand defaults, Operand kwdefaults, Operand annotations,
+                                Operand closure, Operand* out) {
+  PyObject* globals = host::get_globals(act.frame);
+  ValueId ids[5] = {constant_id(globals), defaults.id, kwdefaults.id, annotations.id, closure.id};
+  if (active_) {
+    for (Operand part : {defaults, kwdefaults, closure}) {
+      if (part.object != nullptr && part.id < 0) return stop("a function with parts of unknown origin");
+    }
+    if (annotations.object != nullptr && annotations.id < 0) return stop("a function with annotations of unknown origin");
+  }
+  PyObject* made = PyFunction_New(code.object, globals);
+  if (made == nullptr) return Outcome::Raised;
+  if (defaults.object != nullptr) PyFunction_SetDefaults(made, defaults.object);
+  if (kwdefaults.object != nullptr) PyFunction_SetKwDefaults(made, kwdefaults.object);
+  if (annotations.object != nullptr) {
+    reinterpret_cast<PyFunctionObject*>(made)->func_annotations = Py_NewRef(annotations.object);
+  }
+  if (closure.object != nullptr) PyFunction_SetClosure(made, closure.object);
+  ValueId id = emit_typed(NodeKind::Function, ids, made, code.object);
+  if (id >= 0) {
+    HeapObject* object = new_object(id);
+    object->elements.assign(ids, ids + 5);
+    facts_[id].is_code_known = true;
+  }
+  *out = {made, id};
+  return Outcome::Done;
+}
+
+Outcome Recorder::set_function_attribute(Act&, Operand function, int which, Operand v) {
+  PyObject* f = function.object;
+  if (active_) {
+    HeapObject* object = function.id >= 0 ? facts_[function.id].heap : nullptr;
+    if (object == nullptr || !object->is_created || v.id < 0) return stop("a part of a function of unknown origin");
+    // The node gets its part now: nothing can have used the function yet.
+    int index = which == 8 ? 4 : which == 4 ? 3 : which == 2 ? 2 : 1;
+    trace::Value& node = trace_->values[function.id];
+    trace_->operand_pool[node.first_operand + index] = v.id;
+    object->elements[index] = v.id;
+  }
+  if (which == 8) PyFunction_SetClosure(f, v.object);
+  else if (which == 4) Py_XSETREF(reinterpret_cast<PyFunctionObject*>(f)->func_annotations, Py_NewRef(v.object));
+  else if (which == 2) PyFunction_SetKwDefaults(f, v.object);
+  else PyFunction_SetDefaults(f, v.object);
+  return PyErr_Occurred() ? Outcome::Raised : Outcome::Done;
+}
+
+Outcome Recorder::before_with(Act& act, Operand manager, Operand* exit, Operand* result) {
+  if (!active_ || manager.id < 0) return stop("a context manager of unknown origin");
+  PyTypeObject* type = Py_TYPE(manager.object);
+  PyObject* enter_method = _PyType_Lookup(type, names().enter);
+  PyObject* exit_method = _PyType_Lookup(type, names().exit);
+  if (enter_method == nullptr || exit_method == nullptr) return stop("an object that is no context manager");
+  if (!know_type(manager)) return Outcome::Stop;
+  know_type_version(type);
+  bool handled;
+  Operand bound_exit;
+  Outcome outcome = bind_descriptor(exit_method, manager, &bound_exit, nullptr, &handled);
+  if (!handled || outcome != Outcome::Done) return handled ? outcome : stop("the context manager " + type_name(type));
+  // While __enter__ runs, an exit resumes behind this instruction: __exit__ lies on the stack below the result.
+  size_t slot = static_cast<size_t>(act.stack_pointer - act.locals) - 1;
+  bool is_python = PyFunction_Check(enter_method);
+  Operand callable{enter_method, constant_id(enter_method)};
+  {
+    // The frame does not hold __exit__ yet: a callee's exit could not find it there.
+    ModeScope mode(*this, ResumeMode::Never);
+    (void)slot;
+    (void)is_python;
+    outcome = call_any(callable, &manager, 1, nullptr, result);
+  }
+  if (outcome != Outcome::Done) {
+    Py_DECREF(bound_exit.object);
+    return outcome;
+  }
+  *exit = bound_exit;
+  return Outcome::Done;
+}
+
+}  // namespace reprise::capture

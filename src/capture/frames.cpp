@@ -1,0 +1,446 @@
+// Frames, arguments, generators and exceptions while recording.
+#include "base/check.h"
+#include "capture/recorder.h"
+#include "host/cpython/watch.h"
+#include "host/torch/tensor.h"
+
+namespace reprise::capture {
+
+Recorder::Recorder(const RecorderOptions& options, PyThreadState* thread)
+    : options_(options), thread_(thread), trace_(std::make_unique<trace::Trace>()) {
+  trace_->state_word = host::capture_state_word();
+  if (host::stamps_have_tags()) {
+    PyObject* fresh = PyDict_New();
+    PyObject* key = Py_None;
+    PyDict_SetItem(fresh, key, key);  // an empty dict has no tag of its own
+    start_dict_version_ = host::get_dict_version(fresh);
+    Py_DECREF(fresh);
+  }
+}
+
+Recorder::~Recorder() {
+  active_ = false;
+  for (KnownException& known : known_exceptions_) Py_DECREF(known.object);
+}
+
+void Recorder::expect_root_call(PyObject* function) {
+  pending_ = {};
+  pending_.function = function;
+  pending_.is_set = true;
+  pending_.is_root = true;
+}
+
+void Recorder::expect_root_frame(host::Frame* frame) { pending_frame_ = frame; }
+
+Recorder::FrameUse Recorder::classify_frame(host::Frame* frame, bool throwflag) {
+  if (!active_) return FrameUse::PassThrough;
+  if (pending_.is_set && host::get_function(frame) == pending_.function && c_depth_ == 0 && !throwflag) {
+    return FrameUse::Record;
+  }
+  if (c_depth_ == 0 && host::is_generator_frame(frame) && generator_frames_.count(frame) != 0) {
+    if (!throwflag) return FrameUse::Record;
+  }
+  // Deallocation, weak references, GC, signal handlers, C code that calls Python: not ours; what they may have written is
+  // read late from now on.
+  saw_callback_ = true;
+  if (c_depth_ == 0) forget_after_callback();
+  return FrameUse::PassThrough;
+}
+
+bool Recorder::at_back_edge(Act& act) {
+  if (!active_) return true;
+  if (++act.back_edges > options_.max_back_edges) {
+    // The evaluator stands at the loop header: the trace is cut there and the loop body becomes an entry of its own.
+    end_recording(UnsupportedCode::TraceTooLong, "a loop of more than " + std::to_string(options_.max_back_edges) + " turns");
+  }
+  return true;
+}
+
+void Recorder::enter_frame(Act& act) {
+  act.caller = top_;
+  if (top_ != nullptr) top_->item_mark = boundary_mark_;
+  act.handled_depth = handled_exceptions_.size();
+  bool is_root = pending_.is_root || act.frame == pending_frame_;
+  top_ = &act;
+  if (!active_) return;
+  if (is_root) {
+    act.is_root = true;
+    act.caller = nullptr;
+    trace_->function = Py_NewRef(act.function);
+    trace_->code = reinterpret_cast<PyCodeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(act.code)));
+    trace_->globals = Py_NewRef(host::get_globals(act.frame));
+    trace_->is_call_entry = act.frame != pending_frame_;
+    trace_->unit = trace_->is_call_entry ? 0 : host::get_next_unit(act.frame);
+    int depth = static_cast<int>(act.stack_pointer - act.locals);
+    trace_->slot_count = depth;
+    for (int i = 0; i < depth; i++) {
+      if (act.locals[i] == nullptr) continue;
+      ValueId id = trace_->add_node(NodeKind::Arg, {}, nullptr, i, true);
+      facts_.emplace_back().is_present = true;
+      act.ids[i] = id;
+    }
+    act.function_value = constant_id(act.function);
+    pending_ = {};
+    pending_frame_ = nullptr;
+    return;
+  }
+  if (act.generator == nullptr && host::is_generator_frame(act.frame)) {
+    auto found = generator_frames_.find(act.frame);
+    if (found != generator_frames_.end()) {
+      act.generator = found->second;
+      const std::vector<ValueId>& ids = act.generator->generator->ids;
+      int depth = static_cast<int>(act.stack_pointer - act.locals);
+      for (int i = 0; i < depth && i < static_cast<int>(ids.size()); i++) act.ids[i] = ids[i];
+      act.function_value = act.generator->function;
+      // A resume pushes the value that was sent: None.
+      if (depth > static_cast<int>(ids.size()) && depth > act.code->co_nlocalsplus) act.ids[depth - 1] = constant_id(Py_None);
+    }
+    return;
+  }
+  bind_arguments(act);
+}
+
+void Recorder::leave_frame(Act& act) {
+  top_ = act.is_root ? nullptr : static_cast<Act*>(act.caller);
+  if (top_ != nullptr) {
+    boundary_mark_ = top_->item_mark;
+    top_->call_state = -1;
+    effects_since_mark_ = 1;  // the callee may have had effects: no exact exit in this instruction any more
+  }
+  if (handled_exceptions_.size() > act.handled_depth) handled_exceptions_.resize(act.handled_depth);
+}
+
+void Recorder::bind_arguments(Act& act) {
+  PendingCall call = std::move(pending_);
+  pending_ = {};
+  PyCodeObject* code = act.code;
+  PyObject** locals = act.locals;
+  int argument_count = code->co_argcount;
+  int total = argument_count + code->co_kwonlyargcount;
+  act.function_value = call.function_id;
+  std::vector<ValueId> extra;
+  std::vector<ValueId> extra_pairs;
+  std::vector<PyObject*> extra_names;
+  for (int i = 0; i < call.positional; i++) {
+    if (i < argument_count) act.ids[i] = call.ids[i];
+    else extra.push_back(call.ids[i]);
+  }
+  Py_ssize_t keyword_count = call.kwnames != nullptr ? PyTuple_GET_SIZE(call.kwnames) : 0;
+  for (Py_ssize_t k = 0; k < keyword_count; k++) {
+    PyObject* name = PyTuple_GET_ITEM(call.kwnames, k);
+    ValueId id = call.ids[call.positional + k];
+    bool is_bound = false;
+    for (int i = code->co_posonlyargcount; i < total && !is_bound; i++) {
+      PyObject* parameter = PyTuple_GET_ITEM(code->co_localsplusnames, i);
+      if (parameter == name || PyUnicode_Compare(parameter, name) == 0) {
+        act.ids[i] = id;
+        is_bound = true;
+      }
+    }
+    if (!is_bound) {
+      extra_pairs.push_back(constant_id(name));
+      extra_pairs.push_back(id);
+      extra_names.push_back(name);
+    }
+  }
+  PyObject* defaults = PyFunction_GetDefaults(act.function);
+  PyObject* kwdefaults = PyFunction_GetKwDefaults(act.function);
+  HeapObject* made = call.function_id >= 0 ? facts_[call.function_id].heap : nullptr;
+  bool is_made = made != nullptr && made->is_created;
+  std::vector<ValueId> default_ids;
+  for (int i = 0; i < total; i++) {
+    if (act.ids[i] >= 0 || locals[i] == nullptr) continue;
+    PyObject* value = locals[i];
+    if (!is_made && can_be_constant(value)) {
+      act.ids[i] = constant_id(value);  // the Code fact does not cover defaults: they are read below where they may vary
+      if (facts_[call.function_id].constant != nullptr) continue;
+    }
+    if (i < argument_count) {
+      if (default_ids.empty() && defaults != nullptr) {
+        ValueId tuple_id = kNoValue;
+        if (is_made) tuple_id = made->elements[1];
+        else {
+          tuple_id = emit(NodeKind::FunctionField, {call.function_id}, nullptr, static_cast<int>(trace::FunctionField::Defaults));
+          if (tuple_id >= 0) facts_[tuple_id].type = &PyTuple_Type;
+        }
+        if (tuple_id < 0 || !element_ids({defaults, tuple_id}, &default_ids)) default_ids.clear();
+      }
+      int index = i - (argument_count - static_cast<int>(default_ids.size()));
+      act.ids[i] = index >= 0 && !default_ids.empty() ? default_ids[index] : kNoValue;
+    } else if (kwdefaults != nullptr) {
+      ValueId dict_id = is_made ? made->elements[2]
+                                : emit(NodeKind::FunctionField, {call.function_id}, nullptr,
+                                       static_cast<int>(trace::FunctionField::KwDefaults));
+      if (dict_id >= 0) {
+        facts_[dict_id].type = &PyDict_Type;
+        HeapObject* dict = heap_of({kwdefaults, dict_id});
+        PyObject* name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
+        Operand read;
+        if (dict != nullptr && read_dict(kwdefaults, dict, {name, constant_id(name)}, &read) == Outcome::Done) {
+          act.ids[i] = read.id;
+        }
+      }
+    }
+  }
+  int slot = total;
+  if (code->co_flags & CO_VARARGS) {
+    Operand tuple = new_tuple(locals[slot], extra);
+    act.ids[slot++] = tuple.id;
+  }
+  if (code->co_flags & CO_VARKEYWORDS) {
+    Operand dict = new_dict(locals[slot], extra_pairs, extra_names.data());
+    act.ids[slot++] = dict.id;
+  }
+}
+
+// ---- generators
+
+bool Recorder::on_return_generator(Act& act) {
+  if (!active_) return true;
+  if (act.is_root) {
+    end_recording(UnsupportedCode::UnsupportedBytecode, "the compiled function is a generator or coroutine");
+    return false;
+  }
+  if ((act.code->co_flags & CO_GENERATOR) == 0) {
+    end_recording(UnsupportedCode::UnsupportedBytecode, "a coroutine or async generator");
+    return false;
+  }
+  return true;
+}
+
+void Recorder::on_generator_made(Act& act, PyObject* generator) {
+  if (!active_ || generator == nullptr) return;
+  ValueId operands[] = {act.function_value};
+  ValueId id = emit_typed(NodeKind::Generator, operands, generator);
+  if (id < 0) return;
+  HeapObject* object = new_object(id);
+  object->function = act.function_value;
+  object->generator = std::make_unique<GeneratorState>();
+  int depth = act.code->co_nlocalsplus;
+  object->generator->ids.assign(act.ids, act.ids + depth);
+  object->generator->function = act.function;
+  host::Frame* frame = host::find_generator_frame(generator);
+  generator_frames_[frame] = object;
+  // State from which a rebuilt generator starts: behind RETURN_GENERATOR.
+  trace::FrameState state;
+  state.function = Py_NewRef(act.function);
+  state.function_value = act.function_value;
+  state.code = reinterpret_cast<PyCodeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(act.code)));
+  state.unit = act.instruction->next_unit;
+  state.op_unit = act.instruction->op_unit;
+  std::vector<ValueId> suspend{id};
+  bool is_known = true;
+  for (int i = 0; i < depth; i++) {
+    PyObject* live = host::get_locals(frame)[i];
+    ValueId slot = live != nullptr ? act.ids[i] : kNoValue;
+    if (live != nullptr && slot < 0) is_known = false;
+    state.slots.push_back(slot);
+    if (slot >= 0) suspend.push_back(slot);
+  }
+  if (!is_known) {
+    lose("a generator with locals of unknown origin");
+    return;
+  }
+  trace_->frame_states.push_back(std::move(state));
+  emit(NodeKind::Suspend, suspend, nullptr, static_cast<int32_t>(trace_->frame_states.size()) - 1);
+  return_id_ = id;
+}
+
+bool Recorder::on_yield(Act& act, Operand v) {
+  if (!active_) return true;
+  if (act.is_root || act.generator == nullptr) {
+    end_recording(UnsupportedCode::UnsupportedBytecode, "a yield of the compiled function itself");
+    return false;
+  }
+  if (v.id < 0) {
+    end_recording(UnsupportedCode::UnmodelledOperation, "a yield of a value of unknown origin");
+    return false;
+  }
+  int depth = static_cast<int>(act.stack_pointer - act.locals) - 1;
+  trace::FrameState state;
+  state.function = Py_NewRef(act.function);
+  state.function_value = act.function_value;
+  state.code = reinterpret_cast<PyCodeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(act.code)));
+  state.unit = act.instruction->next_unit;
+  state.op_unit = act.instruction->op_unit;
+  std::vector<ValueId> suspend{act.generator->id};
+  for (int i = 0; i < depth; i++) {
+    ValueId slot = act.locals[i] != nullptr ? act.ids[i] : kNoValue;
+    if (act.locals[i] != nullptr && slot < 0) {
+      end_recording(UnsupportedCode::UnmodelledOperation, "a generator with locals of unknown origin");
+      return false;
+    }
+    state.slots.push_back(slot);
+    if (slot >= 0) suspend.push_back(slot);
+  }
+  act.generator->generator->ids.assign(act.ids, act.ids + depth);
+  trace_->frame_states.push_back(std::move(state));
+  emit(NodeKind::Suspend, suspend, nullptr, static_cast<int32_t>(trace_->frame_states.size()) - 1);
+  return_id_ = v.id;
+  return true;
+}
+
+bool Recorder::on_return(Act& act, Operand v) {
+  if (!active_) return true;
+  if (v.id < 0) {
+    end_recording(UnsupportedCode::UnmodelledOperation, "a result of unknown origin");
+    return false;
+  }
+  if (act.generator != nullptr) {
+    act.generator->generator->is_finished = true;
+    emit(NodeKind::Suspend, {act.generator->id}, nullptr, -1);
+  }
+  return_id_ = v.id;
+  if (act.is_root) {
+    trace_->end = trace::EndKind::Return;
+    trace_->result = v.id;
+    active_ = false;
+    has_ended_ = true;
+  }
+  return true;
+}
+
+// ---- exceptions
+
+Outcome Recorder::raise(Act&, Operand exception, Operand cause) {
+  if (!active_) return Outcome::Stop;  // the evaluator leaves the frame and CPython raises
+  if (exception.id < 0) return stop("raise of an exception of unknown origin");
+  if (cause.object != nullptr && cause.id < 0) return stop("raise from an exception of unknown origin");
+  raise_snapshot_ = take_snapshot(true);
+  raise_item_ = trace_->items.size();
+  Operand value = exception;
+  PyObject* made = nullptr;
+  if (PyExceptionClass_Check(exception.object)) {
+    if (!make_constant(exception)) return stop("raise of a class that is known late");
+    Operand instance;
+    ModeScope mode(*this, ResumeMode::Never);
+    Outcome outcome = call_type(exception, nullptr, 0, nullptr, &instance);
+    if (outcome != Outcome::Done) return outcome;
+    value = instance;
+    made = instance.object;
+  }
+  if (!PyExceptionInstance_Check(value.object)) {
+    Py_XDECREF(made);
+    return stop("raise of something that is no exception");
+  }
+  if (cause.object != nullptr) {
+    if (cause.object == Py_None) {
+      PyException_SetCause(value.object, nullptr);
+    } else if (PyExceptionInstance_Check(cause.object)) {
+      PyException_SetCause(value.object, Py_NewRef(cause.object));
+    } else {
+      Py_XDECREF(made);
+      lose("raise from a class");
+      return Outcome::Stop;
+    }
+    if (HeapObject* object = facts_[value.id].heap; object == nullptr || !object->is_created) {
+      Py_XDECREF(made);
+      return stop("a cause set on an exception that existed before");
+    }
+  }
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value.object)), value.object);
+  known_exceptions_.push_back({Py_NewRef(value.object), value.id});
+  exception_is_recorded_ = true;
+  Py_XDECREF(made);
+  return Outcome::Raised;
+}
+
+bool Recorder::on_raised(Act&) {
+  if (!active_ || exception_is_recorded_) return true;
+  // A re-raised exception that the trace knows is control flow as well.
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  exception_is_recorded_ = find_exception(value) >= 0;
+  PyErr_Restore(type, value, traceback);
+  if (!exception_is_recorded_) lose("an operation that raised");
+  return true;
+}
+
+ValueId Recorder::find_exception(PyObject* exception) const {
+  for (const KnownException& known : known_exceptions_) {
+    if (known.object == exception && exception != nullptr) return known.id;
+  }
+  return kNoValue;
+}
+
+void Recorder::on_left(Act&) {
+  // Unbound locals, instructions that only CPython executes, tracing that came on.
+  end_recording(UnsupportedCode::UnsupportedBytecode, "an instruction that is left to CPython");
+}
+
+void Recorder::on_unwound(Act& act) {
+  if (!active_) return;
+  if (act.generator != nullptr) {
+    lose("an exception leaves a generator");
+    return;
+  }
+  if (!act.is_root) return;
+  // The exception leaves the compiled function: the trace ends in front of the raise, and CPython raises.
+  active_ = false;
+  has_ended_ = true;
+  trace_->end = trace::EndKind::Exit;
+  trace_->end_text = "an exception that leaves the function";
+  end_text_ = trace_->end_text;
+  end_code_ = UnsupportedCode::UnmodelledOperation;
+  trace_->end_reason = static_cast<int>(end_code_);
+  trace_->end_snapshot = raise_snapshot_;
+  if (raise_snapshot_ >= 0) trace_->truncate(trace_->snapshots[raise_snapshot_].item);
+}
+
+ValueId Recorder::caught_exception_id(Act&, PyObject* exception) {
+  if (!active_) return kNoValue;
+  bool is_recorded = exception_is_recorded_;
+  exception_is_recorded_ = false;
+  ValueId known = find_exception(exception);
+  if (known >= 0 || !is_recorded) return known;
+  // A modelled miss (KeyError, AttributeError, StopIteration ...) made it: the same class with the same arguments.
+  PyObject* arguments = reinterpret_cast<PyBaseExceptionObject*>(exception)->args;
+  std::vector<ValueId> operands{constant_id(reinterpret_cast<PyObject*>(Py_TYPE(exception)))};
+  for (Py_ssize_t i = 0; arguments != nullptr && i < PyTuple_GET_SIZE(arguments); i++) {
+    if (!can_be_constant(PyTuple_GET_ITEM(arguments, i))) return kNoValue;
+    operands.push_back(constant_id(PyTuple_GET_ITEM(arguments, i)));
+  }
+  ValueId id = emit_typed(NodeKind::Object, operands, exception, nullptr, 1);
+  if (id < 0) return id;
+  new_object(id);
+  known_exceptions_.push_back({Py_NewRef(exception), id});
+  return id;
+}
+
+void Recorder::on_push_exc_info(Act& act) {
+  if (!active_) return;
+  // The evaluator pushed the exception that was handled before; its id lies below the new one.
+  ValueId previous = handled_exceptions_.empty() ? constant_id(Py_None) : handled_exceptions_.back();
+  PyObject** stack = act.stack_pointer;
+  int top = static_cast<int>(stack - act.locals) - 1;
+  ValueId current = act.ids[top];
+  act.ids[top - 1] = stack[-2] == Py_None ? constant_id(Py_None) : previous;
+  handled_exceptions_.push_back(current);
+}
+
+void Recorder::on_pop_except(Act& act) {
+  if (!active_) return;
+  if (handled_exceptions_.size() <= act.handled_depth) {
+    end_recording(UnsupportedCode::UnmodelledOperation, "the end of an except block that was entered before the recording");
+    return;
+  }
+  handled_exceptions_.pop_back();
+}
+
+Outcome Recorder::exception_matches(Act&, Operand exception, Operand type, bool* out) {
+  if (active_) {
+    if (exception.id < 0) return stop("an exception of unknown origin");
+    if (!know_type(exception)) return Outcome::Stop;
+    if (!make_constant(type)) return stop("an except clause whose class is known late");
+  }
+  *out = PyErr_GivenExceptionMatches(exception.object, type.object) != 0;
+  return Outcome::Done;
+}
+
+Outcome Recorder::with_except_start(Act&, Operand, Operand, Operand*) { return stop("an exception inside a with block"); }
+
+Outcome Recorder::rare(Act&, const host::Instruction& instruction) {
+  return stop(UnsupportedCode::UnsupportedBytecode, std::string("the instruction ") + host::get_op_name(instruction.op));
+}
+
+}  // namespace reprise::capture

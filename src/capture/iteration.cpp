@@ -1,0 +1,437 @@
+// Iterators: we take the elements ourselves, so that every element has an id and generators stay recorded.
+#include <cstring>
+
+#include "capture/names.h"
+#include "capture/recorder.h"
+#include "capture/type_names.h"
+#include "host/torch/tensor.h"
+
+extern "C" PyObject* _PyType_Lookup(PyTypeObject*, PyObject*);
+
+namespace reprise::capture {
+
+Operand Recorder::new_iterator(PyObject* stolen, std::span<const ValueId> sources, PyObject* type,
+                               std::unique_ptr<IteratorState> state) {
+  ValueId id = emit_typed(NodeKind::Iterator, sources, stolen, type);
+  if (id >= 0) new_object(id)->iterator = std::move(state);
+  return {stolen, id};
+}
+
+ValueId Recorder::range_id(Py_ssize_t value) {
+  PyObject* number = PyLong_FromSsize_t(value);
+  ValueId id = kNoValue;
+  // Small ints are singletons; others get one constant a value, through the key table.
+  if (PyObject* canonical = heap_.canonical_key(number); canonical != nullptr && PyLong_CheckExact(canonical)) {
+    id = constant_id(canonical);
+  } else {
+    id = constant_id(number);
+  }
+  Py_DECREF(number);
+  return id;
+}
+
+Outcome Recorder::make_iterator(Operand o, Operand* out) {
+  auto plain = [&] {
+    PyObject* iterator = PyObject_GetIter(o.object);
+    *out = {iterator, kNoValue};
+    return iterator != nullptr ? Outcome::Done : Outcome::Raised;
+  };
+  if (!active_) return plain();
+  if (o.id < 0) return stop("iteration over a value of unknown origin");
+  PyObject* x = o.object;
+  PyTypeObject* type = Py_TYPE(x);
+  HeapObject* object = facts_[o.id].heap;
+  if (PyGen_CheckExact(x) || (object != nullptr && object->iterator != nullptr)) {
+    *out = {Py_NewRef(x), o.id};
+    return Outcome::Done;
+  }
+  ValueId sources[] = {o.id};
+  auto state = std::make_unique<IteratorState>();
+  bool is_list_like = (PyTuple_Check(x) && type->tp_iter == PyTuple_Type.tp_iter) || (PyList_Check(x) && type->tp_iter == PyList_Type.tp_iter);
+  if (is_list_like) {
+    std::vector<ValueId> ids;
+    if (!element_ids(o, &ids)) return stop("iteration over a sequence of unknown contents");
+    state->kind = IteratorKind::Sequence;
+    if (PyTuple_Check(x)) {
+      state->kind = IteratorKind::Fixed;
+      state->ids = std::move(ids);
+    } else {
+      state->sequence = heap_of(o);
+    }
+  } else if (PyDict_Check(x) && (type->tp_iter == PyDict_Type.tp_iter || !strcmp(type->tp_name, "collections.OrderedDict"))) {
+    if (!is_constant(o.id) && !know_type(o)) return Outcome::Stop;
+    std::vector<Operand> keys;
+    std::vector<ValueId> values;
+    if (!dict_ids(o, &keys, &values)) return stop("iteration over a dict of unknown contents");
+    for (Operand& key : keys) state->ids.push_back(key.id);
+  } else if (PyRange_Check(x)) {
+    if (!is_constant(o.id)) return stop("iteration over a range that is known late");
+    state->kind = IteratorKind::Range;
+    state->length = PyObject_Length(x);
+    PyObject* start = PyObject_GetAttrString(x, "start");
+    PyObject* step = PyObject_GetAttrString(x, "step");
+    state->start = PyLong_AsSsize_t(start);
+    state->step = PyLong_AsSsize_t(step);
+    Py_XDECREF(start);
+    Py_XDECREF(step);
+    if (PyErr_Occurred()) {
+      PyErr_Clear();
+      return stop("iteration over a range of large numbers");
+    }
+  } else if (object != nullptr && object->is_view) {
+    state->ids = object->view;
+  } else if (PyUnicode_CheckExact(x) && make_constant(o)) {
+    for (Py_ssize_t i = 0; i < PyUnicode_GET_LENGTH(x); i++) {
+      PyObject* character = PySequence_GetItem(x, i);
+      state->ids.push_back(constant_id(character));
+      Py_DECREF(character);
+    }
+  } else if (PyAnySet_Check(x) && (is_constant(o.id) || (object != nullptr && object->is_created))) {
+    PyObject* list = PySequence_List(x);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) state->ids.push_back(constant_id(PyList_GET_ITEM(list, i)));
+    Py_DECREF(list);
+    for (ValueId id : state->ids) {
+      if (id < 0) return stop("iteration over a set of tensors");
+    }
+  } else if (!strcmp(type->tp_name, "mappingproxy") && is_constant(o.id)) {
+    PyObject* list = PySequence_List(x);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) state->ids.push_back(constant_id(PyList_GET_ITEM(list, i)));
+    Py_DECREF(list);
+  } else {
+    bool found;
+    Outcome outcome = call_special(names().iter, o, {}, out, &found);
+    if (found) return outcome;
+    if (host::is_tensor(x)) {
+      static PyObject* tensor_iter = PyObject_GetAttr(reinterpret_cast<PyObject*>(host::tensor_type()), names().iter);
+      if (tensor_iter != nullptr && PyFunction_Check(tensor_iter)) {
+        return call_function({tensor_iter, constant_id(tensor_iter)}, &o, 1, nullptr, out);
+      }
+      PyErr_Clear();
+    }
+    // An iterator that existed before: taking from it is an effect (Next).
+    if (PyIter_Check(x) && is_pre(o.id) && know_type(o)) {
+      *out = {Py_NewRef(x), o.id};
+      return Outcome::Done;
+    }
+    return stop("iteration over " + type_name(type));
+  }
+  PyObject* iterator = PyObject_GetIter(x);
+  if (iterator == nullptr) {
+    lose("an iteration that raised");
+    return Outcome::Raised;
+  }
+  *out = new_iterator(iterator, sources, nullptr, std::move(state));
+  return Outcome::Done;
+}
+
+bool Recorder::predict_next(HeapObject* iterator, ValueId* id, bool* is_known) {
+  *is_known = true;
+  IteratorState& state = *iterator->iterator;
+  switch (state.kind) {
+    case IteratorKind::Sequence: {
+      std::vector<ValueId>& elements = state.sequence->elements;
+      if (!state.sequence->has_elements) {
+        *is_known = false;
+        return false;
+      }
+      Py_ssize_t n = static_cast<Py_ssize_t>(elements.size());
+      Py_ssize_t i = state.is_reversed ? state.start - 1 - state.index : state.index;
+      if (i < 0 || i >= n) return false;
+      *id = elements[i];
+      break;
+    }
+    case IteratorKind::Fixed:
+      if (state.index >= static_cast<Py_ssize_t>(state.ids.size())) return false;
+      *id = state.ids[state.index];
+      break;
+    case IteratorKind::Range:
+      if (state.index >= state.length) return false;
+      *id = range_id(state.start + state.index * state.step);
+      break;
+    case IteratorKind::Zip: {
+      if (state.sources.empty()) return false;
+      std::vector<ValueId> ids;
+      for (IteratorState::Source& source : state.sources) {
+        ValueId part;
+        if (source.heap == nullptr || source.heap->iterator == nullptr) {
+          *is_known = false;
+          return false;
+        }
+        if (!predict_next(source.heap, &part, is_known)) return false;
+        ids.push_back(part);
+      }
+      ValueId tuple = emit(NodeKind::Tuple, ids);
+      if (tuple < 0) return false;
+      facts_[tuple].type = &PyTuple_Type;
+      facts_[tuple].is_present = facts_[tuple].is_length_known = facts_[tuple].is_truth_known = true;
+      HeapObject* object = new_object(tuple);
+      object->elements = ids;
+      object->has_elements = true;
+      *id = tuple;
+      return true;  // its sources carry the position
+    }
+    case IteratorKind::Enumerate: {
+      ValueId element;
+      IteratorState::Source& source = state.sources[0];
+      if (source.heap == nullptr || source.heap->iterator == nullptr) {
+        *is_known = false;
+        return false;
+      }
+      if (!predict_next(source.heap, &element, is_known)) return false;
+      ValueId ids[2] = {range_id(state.start + state.index), element};
+      ValueId tuple = emit(NodeKind::Tuple, ids);
+      if (tuple < 0) return false;
+      facts_[tuple].type = &PyTuple_Type;
+      facts_[tuple].is_present = facts_[tuple].is_length_known = facts_[tuple].is_truth_known = true;
+      HeapObject* object = new_object(tuple);
+      object->elements.assign(ids, ids + 2);
+      object->has_elements = true;
+      *id = tuple;
+      break;
+    }
+    case IteratorKind::EnumerateOpaque:
+      *is_known = false;
+      return false;
+  }
+  state.index++;
+  emit(NodeKind::Advance, {iterator->id});
+  return true;
+}
+
+Outcome Recorder::next_of_generator(Operand generator, Operand* out) {
+  ModeScope mode(*this, ResumeMode::Never);
+  return_id_ = kNoValue;
+  bool was_recorded = active_ && generator.id >= 0 && facts_[generator.id].heap != nullptr &&
+                      facts_[generator.id].heap->generator != nullptr;
+  if (active_ && !was_recorded) {
+    if (generator.id < 0 || !know_type(generator)) return stop("a generator of unknown origin");
+  }
+  PyObject* value;
+  bool saw_callback = false;
+  if (was_recorded || !active_) {
+    value = Py_TYPE(generator.object)->tp_iternext(generator.object);
+  } else {
+    CCall bracket(*this);
+    value = Py_TYPE(generator.object)->tp_iternext(generator.object);
+    saw_callback = bracket.saw_callback();
+  }
+  if (value == nullptr && PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_StopIteration)) {
+    if (active_) lose("a generator that raised");
+    return Outcome::Raised;
+  }
+  PyErr_Clear();
+  *out = {value, kNoValue};
+  if (!active_) return Outcome::Done;
+  if (was_recorded) {
+    if (value == nullptr) return Outcome::Done;
+    out->id = return_id_;
+    if (out->id < 0) lose("a generator's value of unknown origin");
+    return Outcome::Done;
+  }
+  ValueId id = emit(NodeKind::Next, {generator.id});
+  if (saw_callback) forget_after_callback();
+  if (id >= 0 && !(value != nullptr ? guard(id, FactKind::Present) : guard(id, FactKind::Absent))) return Outcome::Done;
+  if (id >= 0) facts_[id].is_present = value != nullptr;
+  out->id = id;
+  return Outcome::Done;
+}
+
+Outcome Recorder::next_element(Operand iterator, Operand* out) {
+  PyObject* x = iterator.object;
+  auto take = [&]() -> PyObject* {
+    PyObject* value = Py_TYPE(x)->tp_iternext(x);
+    if (value == nullptr && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_StopIteration)) PyErr_Clear();
+    return value;
+  };
+  if (!active_) {
+    PyObject* value = take();
+    *out = {value, kNoValue};
+    return value == nullptr && PyErr_Occurred() ? Outcome::Raised : Outcome::Done;
+  }
+  if (iterator.id < 0) return stop("an iterator of unknown origin");
+  if (PyGen_CheckExact(x)) return next_of_generator(iterator, out);
+  HeapObject* object = facts_[iterator.id].heap;
+  if (object == nullptr || object->iterator == nullptr) {
+    bool found;
+    PyObject* method = _PyType_Lookup(Py_TYPE(x), names().next);
+    if (method != nullptr && PyFunction_Check(method)) {
+      ModeScope mode(*this, ResumeMode::Never);
+      Outcome outcome = call_special(names().next, iterator, {}, out, &found);
+      if (outcome == Outcome::Raised && PyErr_ExceptionMatches(PyExc_StopIteration) && active_ && exception_is_recorded_) {
+        PyErr_Clear();
+        exception_is_recorded_ = false;
+        *out = {};
+        return Outcome::Done;
+      }
+      return outcome;
+    }
+    if (!is_pre(iterator.id) || !know_type(iterator)) return stop("next() of " + type_name(Py_TYPE(x)));
+    if (Py_TYPE(x)->tp_flags & Py_TPFLAGS_HEAPTYPE) return stop("next() of " + type_name(Py_TYPE(x)));
+    // A built-in iterator that existed before: late, with a fact whether it has ended. The exit for the other case must
+    // stand behind the effect, which no boundary does: so the trace goes on only where the value may be of any kind.
+    PyObject* value;
+    bool saw_callback;
+    {
+      CCall bracket(*this);
+      value = take();
+      saw_callback = bracket.saw_callback();
+    }
+    if (value == nullptr && PyErr_Occurred()) {
+      lose("an iterator that raised");
+      return Outcome::Raised;
+    }
+    lose(saw_callback ? "an iterator that runs Python code" : "an iterator that existed before the recording");
+    *out = {value, kNoValue};
+    return Outcome::Done;
+  }
+  IteratorState& state = *object->iterator;
+  if (state.kind == IteratorKind::Zip) {
+    // zip's only state is its sources: we take from them, one by one, as it does.
+    std::vector<Operand> parts;
+    for (IteratorState::Source& source : state.sources) {
+      Operand part;
+      ValueId source_id = source.heap != nullptr ? source.heap->id : kNoValue;
+      Outcome outcome;
+      {
+        ModeScope mode(*this, ResumeMode::Never);
+        outcome = next_element({source.object, source_id}, &part);
+      }
+      if (outcome == Outcome::Stop) {
+        PyObject* value = Py_TYPE(source.object)->tp_iternext(source.object);
+        if (value == nullptr && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_StopIteration)) PyErr_Clear();
+        part = {value, kNoValue};
+        outcome = value == nullptr && PyErr_Occurred() ? Outcome::Raised : Outcome::Done;
+      }
+      if (outcome != Outcome::Done || part.object == nullptr) {
+        for (Operand& taken : parts) Py_DECREF(taken.object);
+        *out = {};
+        return outcome;
+      }
+      parts.push_back(part);
+    }
+    if (parts.empty()) {
+      *out = {};
+      return Outcome::Done;
+    }
+    PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(parts.size()));
+    std::vector<ValueId> ids;
+    for (size_t i = 0; i < parts.size(); i++) {
+      PyTuple_SET_ITEM(tuple, i, parts[i].object);
+      ids.push_back(parts[i].id);
+    }
+    *out = new_tuple(tuple, ids);
+    return Outcome::Done;
+  }
+  if (state.kind == IteratorKind::EnumerateOpaque) {
+    return_id_ = kNoValue;
+    ModeScope mode(*this, ResumeMode::Never);
+    PyObject* value = take();
+    *out = {value, kNoValue};
+    if (value == nullptr) return PyErr_Occurred() ? Outcome::Raised : Outcome::Done;
+    if (!active_) return Outcome::Done;
+    if (return_id_ < 0) {
+      lose("enumerate over an iterator of unknown origin");
+      return Outcome::Done;
+    }
+    ValueId ids[2] = {range_id(state.start + state.index++), return_id_};
+    emit(NodeKind::Advance, {object->id});
+    *out = new_tuple(value, ids);
+    return Outcome::Done;
+  }
+  ValueId id = kNoValue;
+  bool is_known;
+  bool has_next = predict_next(object, &id, &is_known);
+  if (active_ && !is_known) return stop("an iterator whose elements have no known origin");
+  PyObject* value = take();
+  if (value == nullptr && PyErr_Occurred()) {
+    lose("an iteration that raised");
+    return Outcome::Raised;
+  }
+  *out = {value, id};
+  if (!active_) {
+    out->id = kNoValue;
+    return Outcome::Done;
+  }
+  if (has_next != (value != nullptr)) lose("an iterator that unrecorded code has changed");
+  return Outcome::Done;
+}
+
+Outcome Recorder::for_iter(Act&, Operand it, Operand* out) { return next_element(it, out); }
+
+Outcome Recorder::all_elements(Operand iterable, std::vector<Operand>* out) {
+  PyObject* x = iterable.object;
+  if (active_ && (PyTuple_Check(x) || PyList_CheckExact(x)) && Py_TYPE(x)->tp_iter == (PyTuple_Check(x) ? PyTuple_Type.tp_iter : PyList_Type.tp_iter)) {
+    std::vector<ValueId> ids;
+    if (!element_ids(iterable, &ids)) return stop("a sequence of unknown contents");
+    for (size_t i = 0; i < ids.size(); i++) out->push_back({Py_NewRef(PySequence_Fast_ITEMS(x)[i]), ids[i]});
+    return Outcome::Done;
+  }
+  Operand iterator;
+  Outcome outcome = make_iterator(iterable, &iterator);
+  if (outcome != Outcome::Done) return outcome;
+  for (;;) {
+    Operand element;
+    outcome = next_element(iterator, &element);
+    if (outcome == Outcome::Stop) {
+      if (out->empty() && !PyGen_CheckExact(x)) break;
+      outcome = next_element(iterator, &element);  // the recording has ended: go on unrecorded
+    }
+    if (outcome != Outcome::Done || element.object == nullptr) break;
+    out->push_back(element);
+  }
+  Py_DECREF(iterator.object);
+  if (outcome != Outcome::Done) {
+    for (Operand& element : *out) Py_DECREF(element.object);
+    out->clear();
+  }
+  return outcome;
+}
+
+Outcome Recorder::unpack_sequence(Act&, Operand s, int n, Operand* out) {
+  std::vector<Operand> elements;
+  if (!active_) return Outcome::Stop;
+  Py_ssize_t known = PyTuple_CheckExact(s.object) || PyList_CheckExact(s.object) ? PySequence_Fast_GET_SIZE(s.object) : n;
+  if (known != n) return stop("an unpacking of the wrong length");
+  if (host::is_tensor(s.object)) {
+    // Tensor.__iter__ is Python: unbind, then its elements.
+    if (!know_tensor(s) || facts_[s.id].is_meta_tainted) return stop("an unpacked tensor of unknown size");
+  }
+  ModeScope mode(*this, ResumeMode::Never);
+  Outcome outcome = all_elements(s, &elements);
+  if (outcome != Outcome::Done) return outcome;
+  if (static_cast<int>(elements.size()) != n) {
+    size_t found = elements.size();
+    for (Operand& element : elements) Py_DECREF(element.object);
+    lose("an unpacking of the wrong length");
+    if (static_cast<int>(found) > n) PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d)", n);
+    else PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected %d, got %zd)", n, static_cast<Py_ssize_t>(found));
+    return Outcome::Raised;
+  }
+  for (int i = 0; i < n; i++) out[i] = elements[i];
+  return Outcome::Done;
+}
+
+Outcome Recorder::unpack_ex(Act&, Operand s, int before, int after, Operand* out) {
+  if (!active_) return Outcome::Stop;
+  if (!PyTuple_CheckExact(s.object) && !PyList_CheckExact(s.object)) return stop("a starred unpacking of " + type_name(Py_TYPE(s.object)));
+  std::vector<Operand> elements;
+  Outcome outcome = all_elements(s, &elements);
+  if (outcome != Outcome::Done) return outcome;
+  int n = static_cast<int>(elements.size());
+  if (n < before + after) {
+    for (Operand& element : elements) Py_DECREF(element.object);
+    return stop("an unpacking of the wrong length");
+  }
+  PyObject* list = PyList_New(n - before - after);
+  std::vector<ValueId> ids;
+  for (int i = before; i < n - after; i++) {
+    PyList_SET_ITEM(list, i - before, elements[i].object);
+    ids.push_back(elements[i].id);
+  }
+  for (int i = 0; i < before; i++) out[i] = elements[i];
+  out[before] = new_list(list, ids);
+  for (int i = 0; i < after; i++) out[before + 1 + i] = elements[n - after + i];
+  return Outcome::Done;
+}
+
+}  // namespace reprise::capture

@@ -1,0 +1,611 @@
+// Models of built-in functions and of the methods of object, type, tuple and str.
+#include <algorithm>
+#include <cstring>
+
+#include "capture/names.h"
+#include "capture/recorder.h"
+#include "capture/type_names.h"
+#include "host/torch/tensor.h"
+
+namespace reprise::capture {
+
+#define MODEL(name) Outcome Recorder::model_##name([[maybe_unused]] Operand callable, [[maybe_unused]] const Operand* args, \
+                                                   [[maybe_unused]] int n, [[maybe_unused]] PyObject* kwnames, \
+                                                   [[maybe_unused]] Operand* out)
+#define NO_KEYWORDS(count_min, count_max)                                     \
+  if (kwnames != nullptr || n < (count_min) || n > (count_max)) {            \
+    return stop("an unusual call of " + callable_name(callable.object));     \
+  }
+
+MODEL(len) {
+  NO_KEYWORDS(1, 1)
+  return length(args[0], out);
+}
+
+MODEL(isinstance) {
+  NO_KEYWORDS(2, 2)
+  PyObject* o = args[0].object;
+  if (PyType_Check(o) ? !know_identity(args[0]) : !know_type(args[0])) return Outcome::Stop;
+  if (!is_constant(args[1].id)) {
+    PyObject* classes = args[1].object;
+    if (PyTuple_Check(classes)) {
+      std::vector<ValueId> ids;
+      if (!element_ids(args[1], &ids)) return stop("isinstance with classes of unknown origin");
+      for (size_t i = 0; i < ids.size(); i++) {
+        if (!make_constant({PyTuple_GET_ITEM(classes, i), ids[i]})) return stop("isinstance with classes that are known late");
+      }
+    } else if (!know_identity(args[1])) {
+      return stop("isinstance with a class that is known late");
+    }
+  }
+  if (!PyType_Check(o)) know_type_version(Py_TYPE(o));
+  CCall bracket(*this);
+  PyObject* result = call_live(callable.object, args, n, nullptr);
+  if (result == nullptr) {
+    lose("isinstance that raised");
+    return Outcome::Raised;
+  }
+  *out = new_constant(result);
+  return Outcome::Done;
+}
+
+MODEL(getattr) {
+  NO_KEYWORDS(2, 3)
+  if (!make_constant(args[1])) return stop("getattr with a name that is known late");
+  PyObject* name = args[1].object;
+  if (!PyUnicode_Check(name)) return stop("getattr with a name that is no string");
+  Py_INCREF(name);
+  PyUnicode_InternInPlace(&name);
+  Outcome outcome;
+  if (n == 2) {
+    outcome = get_attribute(args[0], name, out, nullptr);
+  } else {
+    ModeScope mode(*this, ResumeMode::Never);
+    outcome = get_attribute(args[0], name, out, nullptr);
+    bool is_missing = outcome == Outcome::Raised && PyErr_ExceptionMatches(PyExc_AttributeError);
+    if (is_missing && (exception_is_recorded_ || !active_)) {
+      PyErr_Clear();
+      exception_is_recorded_ = false;
+      *out = {Py_NewRef(args[2].object), args[2].id};
+      outcome = Outcome::Done;
+    } else if (is_missing) {
+      lose("an attribute access that raised");
+      PyErr_Clear();
+      *out = {Py_NewRef(args[2].object), kNoValue};
+      outcome = Outcome::Done;
+    }
+  }
+  Py_DECREF(name);
+  return outcome;
+}
+
+MODEL(hasattr) {
+  NO_KEYWORDS(2, 2)
+  if (!make_constant(args[1]) || !PyUnicode_Check(args[1].object)) return stop("hasattr with a name that is known late");
+  PyObject* name = Py_NewRef(args[1].object);
+  PyUnicode_InternInPlace(&name);
+  Operand found;
+  Outcome outcome;
+  {
+    ModeScope mode(*this, ResumeMode::Never);
+    outcome = get_attribute(args[0], name, &found, nullptr);
+  }
+  Py_DECREF(name);
+  if (outcome == Outcome::Stop) return outcome;
+  if (outcome == Outcome::Raised) {
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return outcome;
+    if (active_ && !exception_is_recorded_) lose("an attribute access that raised");
+    PyErr_Clear();
+    exception_is_recorded_ = false;
+    *out = bool_constant(false);
+    return Outcome::Done;
+  }
+  Py_DECREF(found.object);
+  *out = bool_constant(true);
+  return Outcome::Done;
+}
+
+MODEL(setattr) {
+  NO_KEYWORDS(3, 3)
+  if (!make_constant(args[1]) || !PyUnicode_Check(args[1].object)) return stop("setattr with a name that is known late");
+  ModeScope mode(*this, ResumeMode::Never);
+  Outcome outcome = set_attribute(args[0], args[1].object, args[2]);
+  if (outcome == Outcome::Done) *out = constant(Py_None);
+  return outcome;
+}
+
+MODEL(delattr) {
+  NO_KEYWORDS(2, 2)
+  if (!make_constant(args[1]) || !PyUnicode_Check(args[1].object)) return stop("delattr with a name that is known late");
+  ModeScope mode(*this, ResumeMode::Never);
+  Outcome outcome = delete_attribute(*top_, args[0], args[1].object);
+  if (outcome == Outcome::Done) *out = constant(Py_None);
+  return outcome;
+}
+
+MODEL(iter) {
+  NO_KEYWORDS(1, 1)
+  return make_iterator(args[0], out);
+}
+
+MODEL(next) {
+  NO_KEYWORDS(1, 2)
+  ModeScope mode(*this, ResumeMode::Never);
+  Outcome outcome = next_element(args[0], out);
+  if (outcome != Outcome::Done || out->object != nullptr) return outcome;
+  if (n == 2) {
+    *out = {Py_NewRef(args[1].object), args[1].id};
+    return Outcome::Done;
+  }
+  PyErr_SetNone(PyExc_StopIteration);
+  exception_is_recorded_ = active_;
+  return Outcome::Raised;
+}
+
+MODEL(any) {
+  NO_KEYWORDS(1, 1)
+  bool is_all = callable.object != nullptr && !strcmp(callable_name(callable.object).c_str(), "all");
+  ModeScope mode(*this, ResumeMode::Never);
+  Operand iterator;
+  Outcome outcome = make_iterator(args[0], &iterator);
+  if (outcome != Outcome::Done) return outcome;
+  bool answer = is_all;
+  for (bool is_first = true;; is_first = false) {
+    Operand element;
+    outcome = next_element(iterator, &element);
+    if (outcome == Outcome::Stop && (!is_first || PyGen_CheckExact(args[0].object))) outcome = next_element(iterator, &element);
+    if (outcome != Outcome::Done || element.object == nullptr) break;
+    bool truth_value = false;
+    outcome = truth(*top_, element, &truth_value);
+    if (outcome == Outcome::Stop) outcome = truth(*top_, element, &truth_value);  // ended: unrecorded now
+    Py_DECREF(element.object);
+    if (outcome != Outcome::Done) break;
+    if (truth_value != is_all) {
+      answer = truth_value;
+      break;
+    }
+  }
+  Py_DECREF(iterator.object);
+  if (outcome != Outcome::Done) return outcome;
+  *out = bool_constant(answer);
+  return Outcome::Done;
+}
+
+MODEL(all) { return model_any(callable, args, n, kwnames, out); }
+
+MODEL(sum) {
+  if (n < 1 || n > 2 || (kwnames != nullptr && n != 2)) return stop("an unusual call of sum");
+  std::vector<Operand> elements;
+  {
+    ModeScope mode(*this, ResumeMode::Never);
+    Outcome outcome = all_elements(args[0], &elements);
+    if (outcome != Outcome::Done) return outcome;
+  }
+  Operand total = n == 2 ? Operand{Py_NewRef(args[1].object), args[1].id} : Operand{PyLong_FromLong(0), kNoValue};
+  if (n == 1) total.id = constant_id(total.object);
+  // sum() adds from the left; so do we, one node an addition.
+  Outcome outcome = Outcome::Done;
+  for (Operand& element : elements) {
+    if (outcome == Outcome::Done) {
+      Operand next;
+      outcome = binary(*top_, 0, total, element, &next);
+      if (outcome == Outcome::Stop) outcome = binary(*top_, 0, total, element, &next);  // ended: unrecorded now
+      Py_DECREF(total.object);
+      total = outcome == Outcome::Done ? next : Operand{};
+    }
+    Py_DECREF(element.object);
+  }
+  if (outcome != Outcome::Done) return outcome;
+  *out = total;
+  return Outcome::Done;
+}
+
+MODEL(minmax) {
+  if (kwnames != nullptr) return call_opaque(callable);
+  if (n > 1) {
+    for (int i = 0; i < n; i++) {
+      if (host::is_tensor(args[i].object)) return stop("min or max of tensors by value");
+    }
+    return call_pure(callable, args, n, nullptr, out);
+  }
+  std::vector<Operand> elements;
+  {
+    ModeScope mode(*this, ResumeMode::Never);
+    Outcome outcome = all_elements(args[0], &elements);
+    if (outcome != Outcome::Done) return outcome;
+  }
+  bool is_plain = active_;
+  for (Operand& element : elements) is_plain = is_plain && (PyLong_CheckExact(element.object) || PyFloat_CheckExact(element.object) || PyUnicode_CheckExact(element.object));
+  Outcome outcome;
+  if (is_plain && elements.size() > 1) {
+    outcome = call_pure(callable, elements.data(), static_cast<int>(elements.size()), nullptr, out);
+  } else {
+    if (active_) lose("min or max of objects");
+    PyObject* list = PyList_New(0);
+    for (Operand& element : elements) PyList_Append(list, element.object);
+    PyObject* result = PyObject_CallOneArg(callable.object, list);
+    Py_DECREF(list);
+    *out = {result, kNoValue};
+    outcome = result != nullptr ? Outcome::Done : Outcome::Raised;
+  }
+  for (Operand& element : elements) Py_DECREF(element.object);
+  return outcome;
+}
+
+MODEL(sorted) {
+  if (kwnames != nullptr || n != 1 || PyGen_CheckExact(args[0].object)) return call_opaque(callable);
+  std::vector<Operand> elements;
+  Outcome outcome = all_elements(args[0], &elements);
+  if (outcome != Outcome::Done) return outcome;
+  bool is_fixed = true;
+  for (Operand& element : elements) is_fixed = is_fixed && make_constant(element);
+  for (Operand& element : elements) Py_DECREF(element.object);
+  if (!is_fixed) return stop(UnsupportedCode::OpaqueCall, "sorted() of values that are known late");
+  PyObject* result = call_live(callable.object, args, n, nullptr);
+  if (result == nullptr) {
+    lose("sorted() that raised");
+    return Outcome::Raised;
+  }
+  std::vector<ValueId> ids;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(result); i++) ids.push_back(constant_id(PyList_GET_ITEM(result, i)));
+  *out = new_list(result, ids);
+  return Outcome::Done;
+}
+
+MODEL(identity_fact) {
+  NO_KEYWORDS(1, 1)
+  // id() of a singleton is a constant; of anything else it is a number of this run.
+  if (is_constant(args[0].id) || (can_be_constant(args[0].object) && !PyLong_Check(args[0].object) && make_constant(args[0]))) {
+    PyObject* result = call_live(callable.object, args, n, nullptr);
+    if (result == nullptr) return Outcome::Raised;
+    *out = new_constant(result);
+    return Outcome::Done;
+  }
+  PyObject* result = call_live(callable.object, args, n, nullptr);
+  if (result == nullptr) return Outcome::Raised;
+  ValueId operands[] = {callable.id, args[0].id};
+  force_late_ = true;
+  ValueId id = emit_typed(NodeKind::Call, operands, result);
+  force_late_ = false;
+  *out = {result, id};
+  return Outcome::Done;
+}
+
+MODEL(type_fact) {
+  if (kwnames != nullptr || n < 1) return call_opaque(callable);
+  for (int i = 0; i < n; i++) {
+    if (PyType_Check(args[i].object) ? !know_identity(args[i]) : !know_type(args[i])) return Outcome::Stop;
+  }
+  PyObject* result = call_live(callable.object, args, n, nullptr);
+  if (result == nullptr) return Outcome::Raised;
+  *out = new_constant(result);
+  return Outcome::Done;
+}
+
+MODEL(vars) {
+  if (n != 1 || kwnames != nullptr) return call_opaque(callable);
+  return get_attribute(args[0], names().dict, out, nullptr);
+}
+
+MODEL(globals) {
+  NO_KEYWORDS(0, 0)
+  *out = constant(host::get_globals(top_->frame));
+  return Outcome::Done;
+}
+
+MODEL(constant_result) { return call_folded(callable, args, n, kwnames, out); }
+
+// ---- object, type, tuple, str
+
+MODEL(object_setattr) {
+  NO_KEYWORDS(3, 3)
+  if (!make_constant(args[1]) || !PyUnicode_Check(args[1].object)) return stop("a name that is known late");
+  Outcome outcome = set_attribute(args[0], args[1].object, args[2], false);
+  if (outcome == Outcome::Done) *out = constant(Py_None);
+  return outcome;
+}
+
+MODEL(object_getattribute) {
+  NO_KEYWORDS(2, 2)
+  if (!make_constant(args[1]) || !PyUnicode_Check(args[1].object)) return stop("a name that is known late");
+  PyObject* name = Py_NewRef(args[1].object);
+  PyUnicode_InternInPlace(&name);
+  Outcome outcome = get_attribute(args[0], name, out, nullptr, false);
+  Py_DECREF(name);
+  return outcome;
+}
+
+MODEL(object_delattr) {
+  NO_KEYWORDS(2, 2)
+  if (!make_constant(args[1]) || !PyUnicode_Check(args[1].object)) return stop("a name that is known late");
+  PyTypeObject* type = Py_TYPE(args[0].object);
+  if (type->tp_setattro != PyObject_GenericSetAttr && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return stop("object.__delattr__");
+  PyObject* dict;
+  if (!know_type(args[0])) return Outcome::Stop;
+  HeapObject* object = instance_dict_of(args[0], &dict);
+  if (object == nullptr) return stop("object.__delattr__");
+  PyObject* name = args[1].object;
+  Operand old;
+  Outcome outcome = read_dict(dict, object, {name, args[1].id}, &old);
+  if (outcome != Outcome::Done) return outcome;
+  if (old.object == nullptr) return stop("deletion of a missing attribute");
+  emit(NodeKind::DeleteAttribute, {args[0].id}, name);
+  if (PyObject_GenericSetAttr(args[0].object, name, nullptr) < 0) {
+    lose("an attribute deletion that raised");
+    return Outcome::Raised;
+  }
+  object->items.set(heap_.canonical_key(name), kNoValue);
+  note_dict_written(dict, object);
+  note_effect(object);
+  *out = constant(Py_None);
+  return Outcome::Done;
+}
+
+MODEL(object_init) {
+  *out = constant(Py_None);
+  return Outcome::Done;
+}
+
+MODEL(object_new) {
+  if (n < 1 || !PyType_Check(args[0].object) || !know_identity(args[0])) return stop("object.__new__");
+  PyTypeObject* type = reinterpret_cast<PyTypeObject*>(args[0].object);
+  know_type_version(type);
+  PyObject* result = call_live(callable.object, args, n, kwnames);
+  if (result == nullptr) {
+    lose("object.__new__ that raised");
+    return Outcome::Raised;
+  }
+  *out = new_plain_object(result, args[0]);
+  return Outcome::Done;
+}
+
+MODEL(dict_new) {
+  if (n < 1 || !PyType_Check(args[0].object) || !know_identity(args[0])) return stop("dict.__new__");
+  PyTypeObject* type = reinterpret_cast<PyTypeObject*>(args[0].object);
+  PyObject* empty = PyTuple_New(0);
+  PyObject* result = type->tp_new(type, empty, nullptr);
+  Py_DECREF(empty);
+  if (result == nullptr) {
+    lose("dict.__new__ that raised");
+    return Outcome::Raised;
+  }
+  *out = new_plain_object(result, args[0]);
+  return Outcome::Done;
+}
+
+MODEL(tuple_new) {
+  NO_KEYWORDS(1, 2)
+  if (!PyType_Check(args[0].object) || !know_identity(args[0])) return stop("tuple.__new__");
+  std::vector<Operand> elements;
+  if (n == 2) {
+    ModeScope mode(*this, ResumeMode::Never);
+    Outcome outcome = all_elements(args[1], &elements);
+    if (outcome != Outcome::Done) return outcome;
+  }
+  PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(elements.size()));
+  std::vector<ValueId> ids;
+  for (size_t i = 0; i < elements.size(); i++) {
+    PyTuple_SET_ITEM(tuple, i, elements[i].object);
+    ids.push_back(elements[i].id);
+  }
+  PyTypeObject* type = reinterpret_cast<PyTypeObject*>(args[0].object);
+  if (type == &PyTuple_Type) {
+    *out = new_tuple(tuple, ids);
+    return Outcome::Done;
+  }
+  static PyObject* maker = PyObject_GetAttr(reinterpret_cast<PyObject*>(&PyTuple_Type), names().new_);
+  PyObject* live_args[2] = {args[0].object, tuple};
+  PyObject* result = PyObject_Vectorcall(maker, live_args, 2, nullptr);
+  Operand plain = new_tuple(tuple, ids);
+  if (result == nullptr) {
+    Py_DECREF(tuple);
+    lose("tuple.__new__ that raised");
+    return Outcome::Raised;
+  }
+  ValueId operands[] = {constant_id(maker), args[0].id, plain.id};
+  ValueId id = emit_typed(NodeKind::Object, operands, result, nullptr, 1);
+  if (id >= 0) {
+    HeapObject* object = new_object(id);
+    object->elements = ids;
+    object->has_elements = true;
+    facts_[id].is_length_known = true;
+  }
+  Py_DECREF(tuple);
+  *out = {result, id};
+  return Outcome::Done;
+}
+
+MODEL(type_call) {
+  if (n < 1 || !PyType_Check(args[0].object)) return call_opaque(callable);
+  if (!know_identity(args[0])) return stop("a class that is known late");
+  return make_instance(args[0], args + 1, n - 1, kwnames, out);
+}
+
+MODEL(str_join) {
+  NO_KEYWORDS(2, 2)
+  std::vector<Operand> elements;
+  {
+    ModeScope mode(*this, ResumeMode::Never);
+    Outcome outcome = all_elements(args[1], &elements);
+    if (outcome != Outcome::Done) return outcome;
+  }
+  PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(elements.size()));
+  std::vector<ValueId> ids;
+  bool is_fixed = active_ && is_constant(args[0].id), is_known = true;
+  for (size_t i = 0; i < elements.size(); i++) {
+    PyTuple_SET_ITEM(tuple, i, elements[i].object);
+    ids.push_back(elements[i].id);
+    is_fixed = is_fixed && is_constant(elements[i].id);
+    is_known = is_known && elements[i].id >= 0;
+  }
+  if (active_ && !is_known) lose("strings of unknown origin");
+  PyObject* live_args[2] = {args[0].object, tuple};
+  PyObject* text = PyObject_Vectorcall(callable.object, live_args, 2, nullptr);
+  if (text == nullptr) {
+    Py_DECREF(tuple);
+    if (active_) lose("a join that raised");
+    return Outcome::Raised;
+  }
+  Operand parts = new_tuple(tuple, ids);
+  Py_DECREF(tuple);
+  if (is_fixed) {
+    *out = new_constant(text);
+    return Outcome::Done;
+  }
+  ValueId operands[] = {callable.id, args[0].id, parts.id};
+  *out = {text, active_ ? emit_typed(NodeKind::Call, operands, text) : kNoValue};
+  return Outcome::Done;
+}
+
+MODEL(sequence_search) {
+  if (n < 2 || kwnames != nullptr) return call_opaque(callable);
+  std::vector<ValueId> ids;
+  if (!is_constant(args[0].id)) {
+    if (!element_ids(args[0], &ids)) return stop("a search in a sequence of unknown contents");
+    for (size_t i = 0; i < ids.size(); i++) {
+      PyObject* element = PySequence_Fast_ITEMS(args[0].object)[i];
+      if (host::is_tensor(element) || !make_key({element, ids[i]})) return stop("a search in a sequence of values that are known late");
+    }
+  }
+  for (int i = 1; i < n; i++) {
+    if (!make_key(args[i])) return stop("a search for a value that is known late");
+  }
+  PyObject* result = call_live(callable.object, args, n, nullptr);
+  if (result == nullptr) {
+    lose("a search that found nothing");
+    return Outcome::Raised;
+  }
+  *out = new_constant(result);
+  return Outcome::Done;
+}
+
+MODEL(getitem) {
+  NO_KEYWORDS(2, 2)
+  return get_item(*top_, args[0], args[1], out);
+}
+
+MODEL(setitem) {
+  NO_KEYWORDS(3, 3)
+  Outcome outcome = set_item(*top_, args[0], args[1], args[2]);
+  if (outcome == Outcome::Done) *out = constant(Py_None);
+  return outcome;
+}
+
+MODEL(contains) {
+  NO_KEYWORDS(2, 2)
+  bool found = false;
+  Outcome outcome = contains(*top_, args[0], args[1], &found);
+  if (outcome == Outcome::Done) *out = bool_constant(found);
+  return outcome;
+}
+
+MODEL(reduce) {
+  NO_KEYWORDS(2, 3)
+  std::vector<Operand> elements;
+  ModeScope mode(*this, ResumeMode::Never);
+  Outcome outcome = all_elements(args[1], &elements);
+  if (outcome != Outcome::Done) return outcome;
+  size_t next = 0;
+  Operand total;
+  if (n == 3) total = {Py_NewRef(args[2].object), args[2].id};
+  else if (!elements.empty()) total = elements[next++];
+  if (total.object == nullptr) return stop("reduce() of an empty sequence");
+  for (; next < elements.size(); next++) {
+    if (outcome == Outcome::Done) {
+      Operand pair[2] = {total, elements[next]};
+      Operand result;
+      outcome = call_any(args[0], pair, 2, nullptr, &result);
+      if (outcome == Outcome::Stop) outcome = call_any(args[0], pair, 2, nullptr, &result);  // ended: unrecorded now
+      Py_DECREF(total.object);
+      total = outcome == Outcome::Done ? result : Operand{};
+    }
+    Py_DECREF(elements[next].object);
+  }
+  if (outcome != Outcome::Done) return outcome;
+  *out = total;
+  return Outcome::Done;
+}
+
+MODEL(partial_new) { return call_opaque(callable); }
+
+// ---- context variables
+
+MODEL(context_get) {
+  if (n < 1 || kwnames != nullptr) return call_opaque(callable);
+  if (!know_identity(args[0])) return stop("a context variable that is known late");
+  HeapObject* variable = heap_of(args[0]);
+  PyObject* result = call_live(callable.object, args, n, nullptr);
+  if (result == nullptr) {
+    lose("a context variable without a value");
+    return Outcome::Raised;
+  }
+  if (variable != nullptr && variable->contents >= 0) {
+    *out = {result, variable->contents};
+    return Outcome::Done;
+  }
+  std::vector<ValueId> operands{callable.id};
+  for (int i = 0; i < n; i++) operands.push_back(args[i].id);
+  force_late_ = variable == nullptr || variable->is_dirty || had_callbacks_;
+  ValueId id = emit(NodeKind::Call, operands);
+  force_late_ = false;
+  if (id >= 0) facts_[id].is_present = true;
+  *out = {result, id};
+  return Outcome::Done;
+}
+
+MODEL(context_set) {
+  NO_KEYWORDS(2, 2)
+  if (!know_identity(args[0])) return stop("a context variable that is known late");
+  HeapObject* variable = heap_of(args[0]);
+  if (variable == nullptr) return Outcome::Stop;
+  PyObject* result = call_live(callable.object, args, n, nullptr);
+  if (result == nullptr) return Outcome::Raised;
+  ValueId operands[] = {callable.id, args[0].id, args[1].id};
+  ValueId id = emit_typed(NodeKind::StateCall, operands, result);
+  if (id >= 0) {
+    HeapObject* token = new_object(id);
+    token->is_token = true;
+    token->contents = variable->contents;
+    variable->contents = args[1].id;
+  }
+  *out = {result, id};
+  return Outcome::Done;
+}
+
+MODEL(context_reset) {
+  NO_KEYWORDS(2, 2)
+  HeapObject* token = facts_[args[1].id].heap;
+  if (token == nullptr || !token->is_token) return stop("a context token of unknown origin");
+  HeapObject* variable = heap_of(args[0]);
+  PyObject* result = call_live(callable.object, args, n, nullptr);
+  if (result == nullptr) return Outcome::Raised;
+  ValueId operands[] = {callable.id, args[0].id, args[1].id};
+  emit(NodeKind::StateCall, operands);
+  if (variable != nullptr) variable->contents = token->contents;
+  *out = {result, constant_id(result)};
+  return Outcome::Done;
+}
+
+MODEL(context_copy) {
+  NO_KEYWORDS(0, 0)
+  PyObject* result = call_live(callable.object, args, n, nullptr);
+  if (result == nullptr) return Outcome::Raised;
+  ValueId operands[] = {callable.id};
+  force_late_ = true;
+  ValueId id = emit_typed(NodeKind::Call, operands, result);
+  force_late_ = false;
+  if (id >= 0) new_object(id);
+  *out = {result, id};
+  return Outcome::Done;
+}
+
+MODEL(context_run) {
+  if (n < 2 || !PyFunction_Check(args[1].object)) return call_opaque(callable);
+  // Only a context copied in the trace, which nobody else sees: the callee then runs as a plain call at replay.
+  if (!is_created(args[0].id)) return call_opaque(callable);
+  std::vector<PyObject*> live;
+  for (int i = 0; i < n; i++) live.push_back(args[i].object);
+  return call_expected(callable.object, live.data(), n, kwnames, args[1], std::span<const Operand>(args + 2, n - 2), kwnames, out);
+}
+
+}  // namespace reprise::capture

@@ -1,0 +1,464 @@
+// Models of the methods of list, dict and set.
+#include <cstring>
+
+#include "capture/names.h"
+#include "capture/recorder.h"
+#include "capture/type_names.h"
+#include "host/torch/tensor.h"
+
+namespace reprise::capture {
+
+#define MODEL(name) Outcome Recorder::model_##name([[maybe_unused]] Operand callable, [[maybe_unused]] const Operand* args, \
+                                                   [[maybe_unused]] int n, [[maybe_unused]] PyObject* kwnames, \
+                                                   [[maybe_unused]] Operand* out)
+#define NO_KEYWORDS(count_min, count_max)                                     \
+  if (kwnames != nullptr || n < (count_min) || n > (count_max)) {            \
+    return stop("an unusual call of " + callable_name(callable.object));     \
+  }
+
+// ---- list
+
+MODEL(list_append) {
+  NO_KEYWORDS(2, 2)
+  if (!PyList_Check(args[0].object)) return call_opaque(callable);
+  Outcome outcome = list_append(*top_, args[0], args[1]);
+  if (outcome == Outcome::Done) *out = constant(Py_None);
+  return outcome;
+}
+
+MODEL(list_extend) {
+  NO_KEYWORDS(2, 2)
+  Outcome outcome = list_extend(*top_, args[0], args[1]);
+  if (outcome == Outcome::Done) *out = constant(Py_None);
+  return outcome;
+}
+
+MODEL(list_pop) {
+  NO_KEYWORDS(1, 2)
+  if (n == 2 && !make_constant(args[1])) return stop("list.pop at an index that is known late");
+  HeapObject* list = list_of(args[0]);
+  if (list == nullptr || list->elements.empty()) return stop("list.pop from a list of unknown contents");
+  Py_ssize_t size = static_cast<Py_ssize_t>(list->elements.size());
+  Py_ssize_t i = n == 2 ? PyLong_AsSsize_t(args[1].object) : size - 1;
+  if (i < 0) i += size;
+  if (i < 0 || i >= size) return stop("list.pop out of range");
+  std::vector<ValueId> operands{args[0].id, callable.id, args[0].id};
+  if (n == 2) operands.push_back(args[1].id);
+  emit(NodeKind::MutatorCall, operands);
+  PyObject* result = call_live(callable.object, args, n, nullptr);
+  if (result == nullptr) return Outcome::Raised;
+  if (!active_) {
+    *out = {result, kNoValue};
+    return Outcome::Done;
+  }
+  *out = {result, list->elements[i]};
+  list->elements.erase(list->elements.begin() + i);
+  facts_[args[0].id].is_length_known = false;
+  note_effect(list);
+  return Outcome::Done;
+}
+
+MODEL(list_insert) {
+  NO_KEYWORDS(3, 3)
+  HeapObject* list = list_of(args[0]);
+  if (list == nullptr || !make_constant(args[1])) return stop("list.insert into a list of unknown contents");
+  emit(NodeKind::MutatorCall, {args[0].id, callable.id, args[0].id, args[1].id, args[2].id});
+  PyObject* result = call_live(callable.object, args, n, nullptr);
+  if (result == nullptr) return Outcome::Raised;
+  Py_ssize_t size = static_cast<Py_ssize_t>(list->elements.size());
+  Py_ssize_t i = PyLong_AsSsize_t(args[1].object);
+  if (i < 0) i += size;
+  i = i < 0 ? 0 : i > size ? size : i;
+  if (active_) {
+    list->elements.insert(list->elements.begin() + i, args[2].id);
+    facts_[args[0].id].is_length_known = false;
+    note_effect(list);
+  }
+  *out = {result, constant_id(result)};
+  return Outcome::Done;
+}
+
+MODEL(list_copy) {
+  NO_KEYWORDS(1, 1)
+  std::vector<ValueId> ids;
+  if (!element_ids(args[0], &ids)) return stop("a copy of a list of unknown contents");
+  PyObject* copy = PyList_GetSlice(args[0].object, 0, PyList_GET_SIZE(args[0].object));
+  if (copy == nullptr) return Outcome::Raised;
+  *out = new_list(copy, ids);
+  return Outcome::Done;
+}
+
+MODEL(list_reverse) {
+  NO_KEYWORDS(1, 1)
+  HeapObject* list = list_of(args[0]);
+  if (list == nullptr) return stop("list.reverse of a list of unknown contents");
+  emit(NodeKind::MutatorCall, {args[0].id, callable.id, args[0].id});
+  PyList_Reverse(args[0].object);
+  std::vector<ValueId> reversed(list->elements.rbegin(), list->elements.rend());
+  list->elements = std::move(reversed);
+  if (active_) note_effect(list);
+  *out = constant(Py_None);
+  return Outcome::Done;
+}
+
+MODEL(list_clear) {
+  NO_KEYWORDS(1, 1)
+  HeapObject* list = list_of(args[0]);
+  if (list == nullptr) return stop("list.clear of a list of unknown contents");
+  emit(NodeKind::MutatorCall, {args[0].id, callable.id, args[0].id});
+  PyList_SetSlice(args[0].object, 0, PyList_GET_SIZE(args[0].object), nullptr);
+  list->elements.clear();
+  if (active_) {
+    facts_[args[0].id].is_length_known = false;
+    note_effect(list);
+  }
+  *out = constant(Py_None);
+  return Outcome::Done;
+}
+
+// ---- dict
+
+MODEL(dict_contains) {
+  NO_KEYWORDS(2, 2)
+  bool found = false;
+  Outcome outcome = contains(*top_, args[0], args[1], &found);
+  if (outcome == Outcome::Done) *out = bool_constant(found);
+  return outcome;
+}
+
+MODEL(dict_get) {
+  NO_KEYWORDS(2, 3)
+  if (!PyDict_Check(args[0].object)) return call_opaque(callable);
+  if (!is_constant(args[0].id) && !know_type(args[0])) return Outcome::Stop;
+  if (!host::is_tensor(args[1].object) && !make_key(args[1])) return stop("a dict key that is known late");
+  HeapObject* object = heap_of(args[0]);
+  if (object == nullptr) return Outcome::Stop;
+  Operand value;
+  Outcome outcome = read_dict(args[0].object, object, args[1], &value);
+  if (outcome != Outcome::Done) return outcome;
+  if (value.object != nullptr) *out = {Py_NewRef(value.object), value.id};
+  else if (n == 3) *out = {Py_NewRef(args[2].object), args[2].id};
+  else *out = constant(Py_None);
+  return Outcome::Done;
+}
+
+MODEL(dict_getitem) {
+  NO_KEYWORDS(2, 2)
+  if (!is_constant(args[0].id) && !know_type(args[0])) return Outcome::Stop;
+  if (!host::is_tensor(args[1].object) && !make_key(args[1])) return stop("a dict key that is known late");
+  HeapObject* object = heap_of(args[0]);
+  if (object == nullptr) return Outcome::Stop;
+  Operand value;
+  Outcome outcome = read_dict(args[0].object, object, args[1], &value);
+  if (outcome != Outcome::Done) return outcome;
+  if (value.object == nullptr) return stop("a missing dict key");
+  *out = {Py_NewRef(value.object), value.id};
+  return Outcome::Done;
+}
+
+MODEL(dict_setitem) {
+  NO_KEYWORDS(3, 3)
+  if (!PyDict_Check(args[0].object) || !know_type(args[0])) return call_opaque(callable);
+  bool by_identity = host::is_tensor(args[1].object);
+  if (!by_identity && !make_key(args[1])) return stop("a dict key that is known late");
+  HeapObject* object = heap_of(args[0]);
+  if (object == nullptr) return Outcome::Stop;
+  PyObject* canonical = key_of(args[1], &by_identity);
+  if (canonical == nullptr) return stop("an unhashable dict key");
+  // The base class's own store, called past an override: the same call again at replay.
+  emit(NodeKind::MutatorCall, {args[0].id, callable.id, args[0].id, args[1].id, args[2].id});
+  CCall bracket(*this);
+  PyObject* result = call_live(callable.object, args, n, nullptr);
+  if (result == nullptr) return Outcome::Raised;
+  if (active_) {
+    object->items.set(canonical, args[2].id);
+    facts_[args[0].id].is_length_known = facts_[args[0].id].are_keys_known = false;
+    note_dict_written(args[0].object, object);
+    note_effect(object);
+  }
+  *out = {result, constant_id(result)};
+  return Outcome::Done;
+}
+
+MODEL(dict_delitem) {
+  NO_KEYWORDS(2, 2)
+  Outcome outcome = remove_from_dict(args[0], args[1]);
+  if (outcome == Outcome::Done) *out = constant(Py_None);
+  return outcome;
+}
+
+MODEL(dict_view) {
+  NO_KEYWORDS(1, 1)
+  if (!PyDict_Check(args[0].object)) return call_opaque(callable);
+  if (!is_constant(args[0].id) && !know_type(args[0])) return Outcome::Stop;
+  std::vector<Operand> keys;
+  std::vector<ValueId> values;
+  if (!dict_ids(args[0], &keys, &values)) return stop("a view of a dict of unknown contents");
+  PyObject* result = call_live(callable.object, args, n, nullptr);
+  if (result == nullptr) return Outcome::Raised;
+  ValueId operands[] = {callable.id, args[0].id};
+  force_late_ = true;
+  ValueId id = emit_typed(NodeKind::Object, operands, result, nullptr, 1);
+  force_late_ = false;
+  if (id >= 0) {
+    HeapObject* view = new_object(id);
+    view->is_view = true;
+    const char* name = Py_TYPE(result)->tp_name;
+    bool is_values = strstr(name, "values") != nullptr;
+    bool is_items = strstr(name, "items") != nullptr;
+    for (size_t i = 0; i < keys.size(); i++) {
+      if (is_values) {
+        view->view.push_back(values[i]);
+      } else if (is_items) {
+        ValueId pair[2] = {keys[i].id, values[i]};
+        ValueId tuple = emit(NodeKind::Tuple, pair);
+        if (tuple < 0) break;
+        facts_[tuple].type = &PyTuple_Type;
+        facts_[tuple].is_present = facts_[tuple].is_length_known = facts_[tuple].is_truth_known = true;
+        HeapObject* object = new_object(tuple);
+        object->elements.assign(pair, pair + 2);
+        object->has_elements = true;
+        view->view.push_back(tuple);
+      } else {
+        view->view.push_back(keys[i].id);
+      }
+    }
+  }
+  *out = {result, id};
+  return Outcome::Done;
+}
+
+MODEL(dict_pop) {
+  NO_KEYWORDS(2, 3)
+  if (!PyDict_Check(args[0].object)) return call_opaque(callable);
+  if (!is_constant(args[0].id) && !know_type(args[0])) return Outcome::Stop;
+  if (!host::is_tensor(args[1].object) && !make_key(args[1])) return stop("a dict key that is known late");
+  HeapObject* object = heap_of(args[0]);
+  if (object == nullptr) return Outcome::Stop;
+  Operand value;
+  Outcome outcome = read_dict(args[0].object, object, args[1], &value);
+  if (outcome != Outcome::Done) return outcome;
+  if (value.object == nullptr) {
+    if (n == 3) {
+      *out = {Py_NewRef(args[2].object), args[2].id};
+      return Outcome::Done;
+    }
+    PyErr_SetObject(PyExc_KeyError, args[1].object);
+    exception_is_recorded_ = true;
+    return Outcome::Raised;
+  }
+  Py_INCREF(value.object);
+  outcome = remove_from_dict(args[0], args[1]);
+  if (outcome != Outcome::Done) {
+    Py_DECREF(value.object);
+    return outcome;
+  }
+  *out = value;
+  return Outcome::Done;
+}
+
+MODEL(dict_update) {
+  int positional = n - static_cast<int>(kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0);
+  if (positional < 1 || positional > 2 || !PyDict_Check(args[0].object)) return call_opaque(callable);
+  bool has_started = false;
+  auto finish_live = [&] {
+    PyObject* result = call_live(callable.object, args, n, kwnames);
+    *out = {result, kNoValue};
+    return result != nullptr ? Outcome::Done : Outcome::Raised;
+  };
+  auto store = [&](Operand key, Operand value) {
+    Outcome outcome = write_dict(args[0], key, value);
+    if (outcome == Outcome::Done) has_started = true;
+    return outcome;
+  };
+  if (positional == 2) {
+    Operand source = args[1];
+    if (PyDict_Check(source.object)) {
+      std::vector<Operand> keys;
+      std::vector<ValueId> values;
+      if (!know_type(source) && !is_constant(source.id)) return Outcome::Stop;
+      if (!dict_ids(source, &keys, &values)) return stop("an update from a dict of unknown contents");
+      for (size_t i = 0; i < keys.size(); i++) {
+        Operand value{PyDict_GetItemWithError(source.object, keys[i].object), values[i]};
+        Outcome outcome = store(keys[i], value);
+        if (outcome == Outcome::Stop && has_started) return finish_live();
+        if (outcome != Outcome::Done) return outcome;
+      }
+    } else {
+      bool found;
+      Operand keys_view;
+      PyObject* keys_method = PyObject_GetAttr(source.object, names().keys);
+      PyErr_Clear();
+      Py_XDECREF(keys_method);
+      if (keys_method != nullptr) return stop("an update from a mapping that is no dict");
+      (void)found;
+      (void)keys_view;
+      std::vector<Operand> pairs;
+      {
+        ModeScope mode(*this, ResumeMode::Never);
+        Outcome outcome = all_elements(source, &pairs);
+        if (outcome != Outcome::Done) return outcome;
+      }
+      Outcome outcome = Outcome::Done;
+      for (Operand& pair : pairs) {
+        std::vector<ValueId> ids;
+        bool is_pair = (PyTuple_Check(pair.object) || PyList_Check(pair.object)) && PySequence_Fast_GET_SIZE(pair.object) == 2;
+        if (active_ && (!is_pair || pair.id < 0 || !element_ids(pair, &ids))) lose("an update from pairs of unknown contents");
+        if (is_pair && outcome == Outcome::Done) {
+          PyObject** items = PySequence_Fast_ITEMS(pair.object);
+          if (active_) outcome = store({items[0], ids[0]}, {items[1], ids[1]});
+          if (!active_ && outcome != Outcome::Raised) {
+            outcome = PyObject_SetItem(args[0].object, items[0], items[1]) < 0 ? Outcome::Raised : Outcome::Done;
+          }
+        } else if (outcome == Outcome::Done) {
+          PyErr_SetString(PyExc_TypeError, "cannot convert dictionary update sequence element to a sequence");
+          outcome = Outcome::Raised;
+        }
+        Py_DECREF(pair.object);
+      }
+      if (outcome != Outcome::Done) return outcome;
+    }
+  }
+  for (int i = positional; i < n; i++) {
+    PyObject* name = PyTuple_GET_ITEM(kwnames, i - positional);
+    if (!active_) {
+      if (PyObject_SetItem(args[0].object, name, args[i].object) < 0) return Outcome::Raised;
+      continue;
+    }
+    Outcome outcome = store({name, constant_id(name)}, args[i]);
+    if (outcome == Outcome::Stop && has_started) {
+      if (PyObject_SetItem(args[0].object, name, args[i].object) < 0) return Outcome::Raised;
+      continue;
+    }
+    if (outcome != Outcome::Done) return outcome;
+  }
+  *out = constant(Py_None);
+  return Outcome::Done;
+}
+
+MODEL(dict_init) {
+  if (n == 1) {
+    *out = constant(Py_None);
+    return Outcome::Done;
+  }
+  return model_dict_update(callable, args, n, kwnames, out);
+}
+
+MODEL(dict_setdefault) {
+  NO_KEYWORDS(2, 3)
+  if (!PyDict_Check(args[0].object)) return call_opaque(callable);
+  if (!is_constant(args[0].id) && !know_type(args[0])) return Outcome::Stop;
+  if (!host::is_tensor(args[1].object) && !make_key(args[1])) return stop("a dict key that is known late");
+  HeapObject* object = heap_of(args[0]);
+  if (object == nullptr) return Outcome::Stop;
+  Operand value;
+  Outcome outcome = read_dict(args[0].object, object, args[1], &value);
+  if (outcome != Outcome::Done) return outcome;
+  if (value.object != nullptr) {
+    *out = {Py_NewRef(value.object), value.id};
+    return Outcome::Done;
+  }
+  Operand fallback = n == 3 ? Operand{Py_NewRef(args[2].object), args[2].id} : constant(Py_None);
+  outcome = write_dict(args[0], args[1], fallback);
+  if (outcome != Outcome::Done) {
+    Py_DECREF(fallback.object);
+    return outcome;
+  }
+  *out = fallback;
+  return Outcome::Done;
+}
+
+MODEL(dict_copy) {
+  NO_KEYWORDS(1, 1)
+  if (!PyDict_CheckExact(args[0].object)) return call_opaque(callable);
+  if (!is_constant(args[0].id) && !know_type(args[0])) return Outcome::Stop;
+  std::vector<Operand> keys;
+  std::vector<ValueId> values, pairs;
+  std::vector<PyObject*> key_objects;
+  if (!dict_ids(args[0], &keys, &values)) return stop("a copy of a dict of unknown contents");
+  for (size_t i = 0; i < keys.size(); i++) {
+    pairs.push_back(keys[i].id);
+    pairs.push_back(values[i]);
+    key_objects.push_back(keys[i].object);
+  }
+  PyObject* copy = PyDict_Copy(args[0].object);
+  if (copy == nullptr) return Outcome::Raised;
+  *out = new_dict(copy, pairs, key_objects.data());
+  return Outcome::Done;
+}
+
+MODEL(dict_clear) {
+  NO_KEYWORDS(1, 1)
+  HeapObject* object = heap_of(args[0]);
+  if (object == nullptr || !know_type(args[0])) return Outcome::Stop;
+  emit(NodeKind::MutatorCall, {args[0].id, callable.id, args[0].id});
+  PyObject* result = call_live(callable.object, args, n, nullptr);
+  if (result == nullptr) return Outcome::Raised;
+  if (active_) {
+    object->items.clear();
+    object->is_complete = true;
+    facts_[args[0].id].is_length_known = facts_[args[0].id].are_keys_known = false;
+    note_dict_written(args[0].object, object);
+    note_effect(object);
+  }
+  *out = {result, constant_id(result)};
+  return Outcome::Done;
+}
+
+MODEL(dict_move) {
+  HeapObject* object = heap_of(args[0]);
+  if (object == nullptr || !know_type(args[0])) return Outcome::Stop;
+  std::vector<ValueId> operands{args[0].id, callable.id};
+  for (int i = 0; i < n; i++) {
+    if (i > 0 && !make_key(args[i])) return stop("a dict key that is known late");
+    operands.push_back(args[i].id);
+  }
+  emit(NodeKind::MutatorCall, operands, kwnames);
+  PyObject* result = call_live(callable.object, args, n, kwnames);
+  if (result == nullptr) {
+    lose("a move of a dict key that raised");
+    return Outcome::Raised;
+  }
+  if (active_) {
+    facts_[args[0].id].are_keys_known = false;
+    note_dict_written(args[0].object, object);
+    note_effect(object);
+  }
+  *out = {result, constant_id(result)};
+  return Outcome::Done;
+}
+
+MODEL(dict_fromkeys) { return call_opaque(callable); }
+
+// ---- set
+
+MODEL(set_add) {
+  NO_KEYWORDS(2, 2)
+  if (!is_created(args[0].id)) return call_opaque(callable);
+  Outcome outcome = set_add(*top_, args[0], args[1]);
+  if (outcome == Outcome::Done) *out = constant(Py_None);
+  return outcome;
+}
+
+MODEL(set_remove) {
+  NO_KEYWORDS(2, 2)
+  if (!is_created(args[0].id) || !make_key(args[1])) return call_opaque(callable);
+  emit(NodeKind::MutatorCall, {args[0].id, callable.id, args[0].id, args[1].id});
+  PyObject* result = call_live(callable.object, args, n, nullptr);
+  if (result == nullptr) {
+    lose("a removal of a missing set element");
+    return Outcome::Raised;
+  }
+  *out = {result, constant_id(result)};
+  return Outcome::Done;
+}
+
+MODEL(set_update) {
+  NO_KEYWORDS(2, 2)
+  if (!is_created(args[0].id)) return call_opaque(callable);
+  Outcome outcome = set_update(*top_, args[0], args[1]);
+  if (outcome == Outcome::Done) *out = constant(Py_None);
+  return outcome;
+}
+
+}  // namespace reprise::capture

@@ -1,0 +1,16 @@
+#include "capture/names.h"
+
+namespace reprise::capture {
+
+const Names& names() {
+  static const Names kNames = [] {
+    Names all;
+#define X(member, text) all.member = PyUnicode_InternFromString(text);
+    REPRISE_NAMES(X)
+#undef X
+    return all;
+  }();
+  return kNames;
+}
+
+}  // namespace reprise::capture

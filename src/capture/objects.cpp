@@ -1,0 +1,726 @@
+// Models of the heap: dicts, lists, tuples, cells and what is known of their contents.
+#include "base/check.h"
+#include "capture/recorder.h"
+#include "host/cpython/watch.h"
+#include "host/torch/tensor.h"
+
+namespace reprise::capture {
+
+using trace::Category;
+
+HeapObject* Recorder::new_object(ValueId id) {
+  HeapObject* object = heap_.make(id, true, nullptr);
+  if (id >= 0) facts_[id].heap = object;
+  return object;
+}
+
+HeapObject* Recorder::heap_of(Operand o) {
+  if (o.id < 0) return nullptr;
+  if (HeapObject* known = facts_[o.id].heap) return known;
+  // The same object along another path: one HeapObject, and a fact that says so.
+  if (HeapObject* other = heap_.find_existing(o.object)) {
+    if (other->id != o.id) {
+      ValueId later = is_pre(o.id) ? other->id : o.id;
+      ValueId earlier = later == o.id ? other->id : o.id;
+      if (!guard(later, FactKind::Same, nullptr, earlier)) return nullptr;
+      Facts& mine = facts_[o.id];
+      const Facts& theirs = facts_[other->id];
+      if (mine.type == nullptr) mine.type = theirs.type;
+      mine.is_present = true;
+      mine.is_length_known |= theirs.is_length_known;
+      mine.are_keys_known |= theirs.are_keys_known;
+    }
+    facts_[o.id].heap = other;
+    return other;
+  }
+  HeapObject* object = heap_.make(o.id, false, o.object);
+  facts_[o.id].heap = object;
+  object->is_dirty = !is_pre(o.id) && false;
+  return object;
+}
+
+bool Recorder::check_effects(HeapObject* object) {
+  std::vector<HeapObject*>& targets = heap_.effect_targets;
+  while (object->effects_seen < targets.size()) {
+    HeapObject* target = targets[object->effects_seen++];
+    if (target == object || target->is_created || object->is_created) continue;
+    PyTypeObject* a = facts_[object->id].type;
+    PyTypeObject* b = facts_[target->id].type;
+    if (a != nullptr && b != nullptr && a != b) continue;
+    ValueId later = is_pre(object->id) ? target->id : object->id;
+    ValueId earlier = later == object->id ? target->id : object->id;
+    if (!guard(later, FactKind::Different, nullptr, earlier)) return false;
+  }
+  return true;
+}
+
+void Recorder::note_effect(HeapObject* object) {
+  if (object->is_created || object->is_effect_target) return;
+  object->is_effect_target = true;
+  heap_.effect_targets.push_back(object);
+}
+
+HeapObject* Recorder::instance_dict_of(Operand o, PyObject** dict) {
+  *dict = nullptr;
+  HeapObject* owner = heap_of(o);
+  if (owner == nullptr) return nullptr;
+  PyObject* live = PyObject_GenericGetDict(o.object, nullptr);
+  if (live == nullptr) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  Py_DECREF(live);  // the object holds it
+  *dict = live;
+  if (owner->instance_dict != nullptr) {
+    HeapObject* known = owner->instance_dict;
+    if (known->object != nullptr && known->object != live) return nullptr;  // replaced by unrecorded code
+    return known;
+  }
+  ValueId id = emit(NodeKind::InstanceDict, {owner->id});
+  if (id < 0) return nullptr;
+  facts_[id].type = Py_TYPE(live);
+  facts_[id].is_present = true;
+  if (owner->is_created) {
+    owner->instance_dict = new_object(id);
+    owner->instance_dict->is_complete = PyDict_GET_SIZE(live) == 0;
+  } else {
+    owner->instance_dict = heap_of({live, id});
+  }
+  return owner->instance_dict;
+}
+
+bool Recorder::refresh_dict(PyObject* dict, HeapObject* object) {
+  if (!host::stamps_have_tags()) {
+    if (had_callbacks_ && !object->is_created) object->is_dirty = true;
+    return true;
+  }
+  uint64_t version = host::get_dict_version(dict);
+  if (version == object->dict_version) return true;
+  if (object->dict_version == 0) {
+    if (!object->is_created && had_callbacks_ && version > start_dict_version_) object->is_dirty = true;
+  } else {
+    object->is_dirty = true;
+    object->is_complete = false;
+    object->items.clear();
+    facts_[object->id].are_keys_known = false;
+    facts_[object->id].is_length_known = false;
+  }
+  object->dict_version = version;
+  return true;
+}
+
+void Recorder::note_dict_written(PyObject* dict, HeapObject* object) {
+  if (host::stamps_have_tags()) object->dict_version = host::get_dict_version(dict);
+}
+
+PyObject* Recorder::key_of(Operand key, bool* by_identity) {
+  *by_identity = host::is_tensor(key.object);
+  return *by_identity ? key.object : heap_.canonical_key(key.object);
+}
+
+Outcome Recorder::read_dict(PyObject* dict, HeapObject* object, Operand key, Operand* out) {
+  bool by_identity;
+  CCall bracket(*this);
+  PyObject* canonical = key_of(key, &by_identity);
+  if (canonical == nullptr) return stop("an unhashable dict key");
+  PyObject* live = PyDict_GetItemWithError(dict, key.object);
+  if (live == nullptr && PyErr_Occurred()) return Outcome::Raised;
+  if (!check_effects(object)) return Outcome::Stop;
+  refresh_dict(dict, object);
+  if (const KeyMap::Item* item = object->items.find(canonical)) {
+    *out = {live, item->id};
+    if ((item->id == kNoValue) != (live == nullptr)) return stop("a dict that unrecorded code has changed");
+    return Outcome::Done;
+  }
+  if (object->is_complete) {
+    if (live != nullptr) return stop("a dict that unrecorded code has filled");
+    *out = {nullptr, kNoValue};
+    return Outcome::Done;
+  }
+  if (by_identity && key.id < 0) return stop("a tensor of unknown origin as dict key");
+  force_late_ = object->is_dirty;
+  ValueId id = by_identity ? emit(NodeKind::DictItemByIdentity, {object->id, key.id})
+                           : emit(NodeKind::DictItem, {object->id}, canonical);
+  force_late_ = false;
+  if (id < 0) return Outcome::Stop;
+  bool is_known = live != nullptr ? know_present(id) : know_absent(id);
+  if (!is_known) return Outcome::Stop;
+  object->items.set(canonical, live != nullptr ? id : kNoValue);
+  *out = {live, live != nullptr ? id : kNoValue};
+  return Outcome::Done;
+}
+
+Outcome Recorder::write_dict(Operand dict, Operand key, Operand value) {
+  if (!active_) return PyObject_SetItem(dict.object, key.object, value.object) < 0 ? Outcome::Raised : Outcome::Done;
+  if (dict.id < 0 || key.id < 0 || value.id < 0) return stop("a dict write with a value of unknown origin");
+  bool by_identity = host::is_tensor(key.object);
+  if (!by_identity && !make_key(key)) return stop("a dict key that is known late");
+  HeapObject* object = heap_of(dict);
+  if (object == nullptr) return Outcome::Stop;
+  CCall bracket(*this);
+  PyObject* canonical = key_of(key, &by_identity);
+  if (canonical == nullptr) return stop("an unhashable dict key");
+  refresh_dict(dict.object, object);
+  emit(NodeKind::SetItem, {dict.id, key.id, value.id});
+  if (PyObject_SetItem(dict.object, key.object, value.object) < 0) {
+    lose("a dict write that raised");
+    return Outcome::Raised;
+  }
+  if (!active_) return Outcome::Done;
+  object->items.set(canonical, value.id);
+  facts_[dict.id].is_length_known = false;
+  facts_[dict.id].are_keys_known = false;
+  facts_[dict.id].is_truth_known = false;
+  note_dict_written(dict.object, object);
+  note_effect(object);
+  return Outcome::Done;
+}
+
+Outcome Recorder::remove_from_dict(Operand dict, Operand key) {
+  if (dict.id < 0 || key.id < 0) return stop("a dict deletion with a value of unknown origin");
+  bool by_identity = host::is_tensor(key.object);
+  if (!by_identity && !make_key(key)) return stop("a dict key that is known late");
+  HeapObject* object = heap_of(dict);
+  if (object == nullptr) return Outcome::Stop;
+  Operand old;
+  Outcome outcome = read_dict(dict.object, object, key, &old);
+  if (outcome != Outcome::Done) return outcome;
+  if (old.object == nullptr) return stop("deletion of a missing dict key");
+  CCall bracket(*this);
+  PyObject* canonical = key_of(key, &by_identity);
+  emit(NodeKind::DeleteItem, {dict.id, key.id});
+  if (PyObject_DelItem(dict.object, key.object) < 0) {
+    lose("a dict deletion that raised");
+    return Outcome::Raised;
+  }
+  if (!active_) return Outcome::Done;
+  object->items.set(canonical, kNoValue);
+  facts_[dict.id].is_length_known = false;
+  facts_[dict.id].are_keys_known = false;
+  facts_[dict.id].is_truth_known = false;
+  note_dict_written(dict.object, object);
+  note_effect(object);
+  return Outcome::Done;
+}
+
+ValueId Recorder::read_element(Operand sequence, Py_ssize_t i, PyObject* element) {
+  ValueId id = emit(NodeKind::SequenceItem, {sequence.id}, nullptr, static_cast<int32_t>(i));
+  if (id < 0) return id;
+  Facts& known = facts_[id];
+  known.is_present = true;
+  Category category = trace_->category(sequence.id);
+  bool is_result = !is_pre(sequence.id) && (category == Category::Tensor || category == Category::Sync ||
+                                            trace_->values[sequence.id].kind == NodeKind::SequenceItem);
+  if (is_result) {
+    // The structure of a torch result follows from the metadata of its arguments.
+    known.type = Py_TYPE(element);
+    known.is_meta_tainted = facts_[sequence.id].is_meta_tainted;
+    known.is_meta_known = host::is_plain_tensor(element) && !known.is_meta_tainted;
+    known.is_length_known = true;
+  }
+  return id;
+}
+
+bool Recorder::element_ids(Operand sequence, std::vector<ValueId>* out) {
+  if (sequence.id < 0) return false;
+  PyObject* o = sequence.object;
+  if (facts_[sequence.id].constant != nullptr && PyTuple_Check(o)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); i++) {
+      ValueId id = constant_id(PyTuple_GET_ITEM(o, i));
+      if (id < 0) return false;
+      out->push_back(id);
+    }
+    return true;
+  }
+  HeapObject* object = heap_of(sequence);
+  if (object == nullptr || object->is_append_only) return false;
+  if (!check_effects(object)) return false;
+  Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
+  if (object->has_elements) {
+    if (static_cast<Py_ssize_t>(object->elements.size()) != n) return false;
+    *out = object->elements;
+    return true;
+  }
+  if (!know_type(sequence)) return false;
+  bool is_late = PyList_Check(o) && (reads_are_late_ || object->is_dirty);
+  force_late_ = is_late;
+  bool ok = facts_[sequence.id].is_length_known || know_length(sequence, n);
+  for (Py_ssize_t i = 0; ok && i < n; i++) {
+    ValueId id = read_element({o, object->id}, i, PySequence_Fast_ITEMS(o)[i]);
+    ok = id >= 0;
+    object->elements.push_back(id);
+  }
+  force_late_ = false;
+  if (!ok) {
+    object->elements.clear();
+    return false;
+  }
+  object->has_elements = true;
+  *out = object->elements;
+  return true;
+}
+
+HeapObject* Recorder::list_of(Operand list) {
+  std::vector<ValueId> ids;
+  if (!element_ids(list, &ids)) return nullptr;
+  return heap_of(list);
+}
+
+bool Recorder::dict_ids(Operand dict, std::vector<Operand>* keys, std::vector<ValueId>* values) {
+  HeapObject* object = heap_of(dict);
+  if (object == nullptr || !check_effects(object)) return false;
+  refresh_dict(dict.object, object);
+  if (!object->is_complete && !facts_[object->id].are_keys_known) {
+    if (object->is_effect_target) return false;  // the keys at entry are not those of now
+    PyObject* names = PySequence_List(dict.object);
+    if (names == nullptr) {
+      PyErr_Clear();
+      return false;
+    }
+    PyObject* tuple = PyList_AsTuple(names);
+    Py_DECREF(names);
+    if (tuple == nullptr) {
+      PyErr_Clear();
+      return false;
+    }
+    bool ok = true;
+    for (Py_ssize_t i = 0; ok && i < PyTuple_GET_SIZE(tuple); i++) ok = !host::is_tensor(PyTuple_GET_ITEM(tuple, i));
+    if (ok && object->is_dirty) {
+      force_late_ = true;
+      ok = false;  // keys of a dict that unrecorded code writes
+      force_late_ = false;
+    }
+    if (ok) ok = guard(object->id, FactKind::Keys, tuple);
+    Py_DECREF(tuple);
+    if (!ok) return false;
+    facts_[object->id].are_keys_known = true;
+    facts_[object->id].is_length_known = true;
+  }
+  PyObject *key, *value;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(dict.object, &position, &key, &value)) {
+    if (host::is_tensor(key)) return false;
+    Operand read;
+    Operand key_operand{key, constant_id(key)};
+    if (read_dict(dict.object, object, key_operand, &read) != Outcome::Done || read.id < 0) return false;
+    keys->push_back(key_operand);
+    values->push_back(read.id);
+  }
+  return true;
+}
+
+Operand Recorder::new_tuple(PyObject* stolen, std::span<const ValueId> ids, PyObject* subclass) {
+  if (!active_ || stolen == nullptr) return {stolen, kNoValue};
+  ValueId id = emit_typed(NodeKind::Tuple, ids, stolen, subclass);
+  if (id < 0) return {stolen, kNoValue};
+  facts_[id].is_length_known = true;
+  facts_[id].is_truth_known = true;
+  HeapObject* object = new_object(id);
+  object->elements.assign(ids.begin(), ids.end());
+  object->has_elements = true;
+  return {stolen, id};
+}
+
+Operand Recorder::new_list(PyObject* stolen, std::span<const ValueId> ids) {
+  if (!active_ || stolen == nullptr) return {stolen, kNoValue};
+  ValueId id = emit_typed(NodeKind::List, ids, stolen);
+  if (id < 0) return {stolen, kNoValue};
+  HeapObject* object = new_object(id);
+  object->elements.assign(ids.begin(), ids.end());
+  object->has_elements = true;
+  return {stolen, id};
+}
+
+Operand Recorder::new_dict(PyObject* stolen, std::span<const ValueId> keys_and_values, PyObject* const* keys) {
+  if (!active_ || stolen == nullptr) return {stolen, kNoValue};
+  ValueId id = emit_typed(NodeKind::Dict, keys_and_values, stolen);
+  if (id < 0) return {stolen, kNoValue};
+  HeapObject* object = new_object(id);
+  object->is_complete = true;
+  for (size_t i = 0; i < keys_and_values.size() / 2; i++) {
+    PyObject* canonical = host::is_tensor(keys[i]) ? keys[i] : heap_.canonical_key(keys[i]);
+    if (canonical != nullptr) object->items.set(canonical, keys_and_values[2 * i + 1]);
+  }
+  note_dict_written(stolen, object);
+  return {stolen, id};
+}
+
+Operand Recorder::new_method(PyObject* function, ValueId function_id, Operand self) {
+  PyObject* method = PyMethod_New(function, self.object);
+  if (method == nullptr || !active_) return {method, kNoValue};
+  ValueId operands[] = {function_id, self.id};
+  ValueId id = emit_typed(NodeKind::Method, operands, method);
+  if (id < 0) return {method, kNoValue};
+  HeapObject* object = new_object(id);
+  object->function = function_id;
+  object->self = self.id;
+  return {method, id};
+}
+
+void Recorder::forget_after_callback() {
+  had_callbacks_ = true;
+  reads_are_late_ = true;
+  for (HeapObject& object : heap_.objects) {
+    if (object.is_created && object.iterator != nullptr) continue;
+    if (object.is_created && (object.has_elements && facts_[object.id].type == &PyTuple_Type)) continue;
+    if (!object.is_created) {
+      if (object.has_elements && facts_[object.id].type != nullptr && !PyType_IsSubtype(facts_[object.id].type, &PyTuple_Type)) {
+        object.has_elements = false;
+        object.elements.clear();
+        facts_[object.id].is_length_known = false;
+        object.is_dirty = true;
+      }
+      object.contents = kUnknownContents;
+      if (!host::stamps_have_tags()) {
+        object.items.clear();
+        object.is_dirty = true;
+      }
+    } else if (facts_[object.id].type == &PyCell_Type) {
+      object.contents = kUnknownContents;  // a closure may have been called
+      object.is_dirty = true;
+    }
+  }
+}
+
+// ---- containers as operations of the evaluator
+
+Outcome Recorder::build_tuple(Act&, const Operand* items, int n, Operand* out) {
+  std::vector<ValueId> ids(n);
+  bool is_all_constant = n > 0;
+  for (int i = 0; i < n; i++) {
+    if (active_ && items[i].id < 0) return stop("a tuple of values of unknown origin");
+    ids[i] = items[i].id;
+  }
+  (void)is_all_constant;
+  PyObject* tuple = PyTuple_New(n);
+  if (tuple == nullptr) return Outcome::Raised;
+  for (int i = 0; i < n; i++) PyTuple_SET_ITEM(tuple, i, Py_NewRef(items[i].object));
+  *out = new_tuple(tuple, ids);
+  return Outcome::Done;
+}
+
+Outcome Recorder::build_list(Act&, const Operand* items, int n, Operand* out) {
+  std::vector<ValueId> ids(n);
+  for (int i = 0; i < n; i++) {
+    if (active_ && items[i].id < 0) return stop("a list of values of unknown origin");
+    ids[i] = items[i].id;
+  }
+  PyObject* list = PyList_New(n);
+  if (list == nullptr) return Outcome::Raised;
+  for (int i = 0; i < n; i++) PyList_SET_ITEM(list, i, Py_NewRef(items[i].object));
+  *out = new_list(list, ids);
+  return Outcome::Done;
+}
+
+Outcome Recorder::build_set(Act&, const Operand* items, int n, Operand* out) {
+  std::vector<ValueId> ids(n);
+  for (int i = 0; i < n; i++) {
+    if (active_ && !make_key(items[i])) return stop("a set element that is known late");
+    ids[i] = items[i].id;
+  }
+  PyObject* set = PySet_New(nullptr);
+  if (set == nullptr) return Outcome::Raised;
+  for (int i = 0; i < n; i++) {
+    if (PySet_Add(set, items[i].object) < 0) {
+      Py_DECREF(set);
+      return Outcome::Raised;
+    }
+  }
+  ValueId id = emit_typed(NodeKind::Set, ids, set);
+  if (id >= 0) new_object(id)->elements = ids;
+  *out = {set, id};
+  return Outcome::Done;
+}
+
+Outcome Recorder::build_map(Act&, const Operand* pairs, int n, Operand* out) {
+  std::vector<ValueId> ids(2 * n);
+  std::vector<PyObject*> keys(n);
+  for (int i = 0; i < n; i++) {
+    if (active_) {
+      if (pairs[2 * i].id < 0 || pairs[2 * i + 1].id < 0) return stop("a dict of values of unknown origin");
+      if (!host::is_tensor(pairs[2 * i].object) && !make_key(pairs[2 * i])) return stop("a dict key that is known late");
+    }
+    ids[2 * i] = pairs[2 * i].id;
+    ids[2 * i + 1] = pairs[2 * i + 1].id;
+    keys[i] = pairs[2 * i].object;
+  }
+  PyObject* dict = PyDict_New();
+  if (dict == nullptr) return Outcome::Raised;
+  CCall bracket(*this);
+  for (int i = 0; i < n; i++) {
+    if (PyDict_SetItem(dict, pairs[2 * i].object, pairs[2 * i + 1].object) < 0) {
+      Py_DECREF(dict);
+      return Outcome::Raised;
+    }
+  }
+  *out = new_dict(dict, ids, keys.data());
+  return Outcome::Done;
+}
+
+Outcome Recorder::build_const_key_map(Act&, Operand keys, const Operand* values, int n, Operand* out) {
+  std::vector<ValueId> ids(2 * n);
+  std::vector<PyObject*> names(n);
+  PyObject* dict = PyDict_New();
+  if (dict == nullptr) return Outcome::Raised;
+  for (int i = 0; i < n; i++) {
+    if (active_ && values[i].id < 0) {
+      Py_DECREF(dict);
+      return stop("a dict of values of unknown origin");
+    }
+    names[i] = PyTuple_GET_ITEM(keys.object, i);
+    ids[2 * i] = constant_id(names[i]);
+    ids[2 * i + 1] = values[i].id;
+    if (PyDict_SetItem(dict, names[i], values[i].object) < 0) {
+      Py_DECREF(dict);
+      return Outcome::Raised;
+    }
+  }
+  *out = new_dict(dict, ids, names.data());
+  return Outcome::Done;
+}
+
+Outcome Recorder::build_slice(Act&, Operand start, Operand stop_, Operand step, Operand* out) {
+  Operand parts[3] = {start, stop_, step.object != nullptr ? step : Operand{Py_None, constant_id(Py_None)}};
+  ValueId ids[3];
+  bool is_all_constant = true;
+  for (int i = 0; i < 3; i++) {
+    if (active_ && parts[i].id < 0) return stop("a slice of values of unknown origin");
+    ids[i] = parts[i].id;
+    // Slices select shapes: their bounds are fixed where they can be.
+    if (active_ && !host::is_tensor(parts[i].object)) is_all_constant = make_constant(parts[i]) && is_all_constant;
+  }
+  PyObject* slice = PySlice_New(start.object, stop_.object, step.object);
+  if (slice == nullptr) return Outcome::Raised;
+  ValueId id = emit_typed(NodeKind::Slice, ids, slice);
+  if (id >= 0) {
+    HeapObject* object = new_object(id);
+    object->elements.assign(ids, ids + 3);
+  }
+  *out = {slice, id};
+  return Outcome::Done;
+}
+
+Outcome Recorder::list_append(Act&, Operand list, Operand v) {
+  if (!active_) return PyList_Append(list.object, v.object) < 0 ? Outcome::Raised : Outcome::Done;
+  if (list.id < 0 || v.id < 0) return stop("append of a value of unknown origin");
+  HeapObject* object = heap_of(list);
+  if (object == nullptr) return Outcome::Stop;
+  if (!object->is_created && !object->has_elements) {
+    if (!know_type(list)) return Outcome::Stop;
+    object->is_append_only = true;
+  }
+  emit(NodeKind::ListAppend, {list.id, v.id});
+  if (PyList_Append(list.object, v.object) < 0) return Outcome::Raised;
+  if (!active_) return Outcome::Done;
+  if (!object->is_append_only) object->elements.push_back(v.id);
+  facts_[list.id].is_length_known = false;
+  facts_[list.id].is_truth_known = false;
+  note_effect(object);
+  return Outcome::Done;
+}
+
+Outcome Recorder::list_extend(Act& act, Operand list, Operand iterable) {
+  std::vector<Operand> elements;
+  {
+    ModeScope mode(*this, ResumeMode::Never);
+    Outcome outcome = all_elements(iterable, &elements);
+    if (outcome != Outcome::Done) return outcome;
+  }
+  Outcome outcome = Outcome::Done;
+  bool is_first = true;
+  for (Operand& element : elements) {
+    if (outcome == Outcome::Done) {
+      outcome = list_append(act, list, element);
+      if (outcome == Outcome::Stop && !is_first) {  // part of it is done: finish unrecorded
+        outcome = PyList_Append(list.object, element.object) < 0 ? Outcome::Raised : Outcome::Done;
+      } else if (outcome == Outcome::Stop && PyGen_CheckExact(iterable.object)) {
+        outcome = PyList_Append(list.object, element.object) < 0 ? Outcome::Raised : Outcome::Done;
+      }
+    }
+    is_first = false;
+    Py_DECREF(element.object);
+  }
+  return outcome;
+}
+
+Outcome Recorder::set_add(Act&, Operand set, Operand v) {
+  if (!active_) return PySet_Add(set.object, v.object) < 0 ? Outcome::Raised : Outcome::Done;
+  if (set.id < 0 || !make_key(v)) return stop("a set element that is known late");
+  static PyObject* add = PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PySet_Type), "add");
+  emit(NodeKind::MutatorCall, {set.id, constant_id(add), set.id, v.id});
+  if (PySet_Add(set.object, v.object) < 0) return Outcome::Raised;
+  if (HeapObject* object = facts_[set.id].heap) note_effect(object);
+  return Outcome::Done;
+}
+
+Outcome Recorder::set_update(Act& act, Operand set, Operand iterable) {
+  std::vector<Operand> elements;
+  {
+    ModeScope mode(*this, ResumeMode::Never);
+    Outcome outcome = all_elements(iterable, &elements);
+    if (outcome != Outcome::Done) return outcome;
+  }
+  Outcome outcome = Outcome::Done;
+  bool has_started = PyGen_CheckExact(iterable.object);
+  for (Operand& element : elements) {
+    if (outcome == Outcome::Done) {
+      outcome = set_add(act, set, element);
+      if (outcome == Outcome::Stop && has_started) {
+        outcome = PySet_Add(set.object, element.object) < 0 ? Outcome::Raised : Outcome::Done;
+      }
+      has_started = true;
+    }
+    Py_DECREF(element.object);
+  }
+  return outcome;
+}
+
+Outcome Recorder::list_to_tuple(Act&, Operand list, Operand* out) {
+  std::vector<ValueId> ids;
+  if (active_ && !element_ids(list, &ids)) return stop("a list of unknown contents");
+  PyObject* tuple = PyList_AsTuple(list.object);
+  if (tuple == nullptr) return Outcome::Raised;
+  *out = new_tuple(tuple, ids);
+  return Outcome::Done;
+}
+
+Outcome Recorder::dict_update(Act&, Operand d, Operand u) {
+  if (!active_) return PyDict_Update(d.object, u.object) < 0 ? Outcome::Raised : Outcome::Done;
+  if (!PyDict_Check(u.object) || u.id < 0 || !know_type(u)) return stop("a mapping that is no dict");
+  std::vector<Operand> keys;
+  std::vector<ValueId> values;
+  if (!dict_ids(u, &keys, &values)) return stop("a dict of unknown contents");
+  for (size_t i = 0; i < keys.size(); i++) {
+    Operand value{PyDict_GetItemWithError(u.object, keys[i].object), values[i]};
+    Outcome outcome = write_dict(d, keys[i], value);
+    if (outcome == Outcome::Stop && i > 0) {
+      return PyDict_Update(d.object, u.object) < 0 ? Outcome::Raised : Outcome::Done;
+    }
+    if (outcome != Outcome::Done) return outcome;
+  }
+  return Outcome::Done;
+}
+
+Outcome Recorder::dict_merge(Act& act, Operand d, Operand u, Operand) {
+  if (!PyDict_Check(u.object)) return stop("a mapping that is no dict");
+  PyObject *key, *value;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(u.object, &position, &key, &value)) {
+    if (PyDict_Contains(d.object, key) != 0) return stop("a keyword given twice");
+  }
+  return dict_update(act, d, u);
+}
+
+// ---- cells
+
+Outcome Recorder::load_cell(Act& act, int index, Operand* out) {
+  PyObject* cell = act.locals[index];
+  PyObject* contents = PyCell_GET(cell);
+  if (contents == nullptr) return stop("an empty cell");
+  Operand operand{cell, act.ids[index]};
+  if (active_) {
+    HeapObject* object = heap_of(operand);
+    if (object == nullptr) return stop("a cell of unknown origin");
+    if (!check_effects(object)) return Outcome::Stop;
+    if (object->contents < 0) {
+      force_late_ = object->is_dirty || (reads_are_late_ && !object->is_created);
+      ValueId id = emit(NodeKind::CellContents, {object->id});
+      force_late_ = false;
+      if (id < 0 || !know_present(id)) return Outcome::Stop;
+      object->contents = id;
+    }
+    *out = {Py_NewRef(contents), object->contents};
+    return Outcome::Done;
+  }
+  *out = {Py_NewRef(contents), kNoValue};
+  return Outcome::Done;
+}
+
+Outcome Recorder::store_cell(Act& act, int index, Operand v) {
+  PyObject* cell = act.locals[index];
+  if (active_) {
+    HeapObject* object = heap_of({cell, act.ids[index]});
+    if (object == nullptr || v.id < 0) return stop("a cell of unknown origin");
+    emit(NodeKind::SetCell, {object->id, v.id});
+    object->contents = v.id;
+    note_effect(object);
+  }
+  PyObject* old = PyCell_GET(cell);
+  PyCell_SET(cell, Py_NewRef(v.object));
+  Py_XDECREF(old);
+  return Outcome::Done;
+}
+
+Outcome Recorder::delete_cell(Act& act, int index) {
+  PyObject* cell = act.locals[index];
+  PyObject* old = PyCell_GET(cell);
+  if (old == nullptr) return stop("an empty cell");
+  if (active_) {
+    HeapObject* object = heap_of({cell, act.ids[index]});
+    if (object == nullptr) return stop("a cell of unknown origin");
+    emit(NodeKind::SetCell, {object->id, kNoValue});
+    object->contents = kUnknownContents;
+    object->is_dirty = true;
+    note_effect(object);
+  }
+  PyCell_SET(cell, nullptr);
+  Py_DECREF(old);
+  return Outcome::Done;
+}
+
+Outcome Recorder::make_cell(Act& act, int index) {
+  PyObject* contents = act.locals[index];
+  PyObject* cell = PyCell_New(contents);
+  if (cell == nullptr) return Outcome::Raised;
+  if (active_) {
+    ValueId id = emit_typed(NodeKind::Cell, {}, cell);
+    if (id >= 0) {
+      HeapObject* object = new_object(id);
+      ValueId contents_id = act.ids[index];
+      if (contents != nullptr) {
+        if (contents_id < 0) {
+          Py_DECREF(cell);
+          return stop("a cell around a value of unknown origin");
+        }
+        emit(NodeKind::SetCell, {id, contents_id});
+        object->contents = contents_id;
+      }
+    }
+    act.ids[index] = id;
+  }
+  act.locals[index] = cell;
+  Py_XDECREF(contents);
+  return Outcome::Done;
+}
+
+Outcome Recorder::copy_free_vars(Act& act, int count) {
+  PyObject* closure = PyFunction_GetClosure(act.function);
+  int first = act.code->co_nlocalsplus - count;
+  std::vector<ValueId> ids(count, kNoValue);
+  if (active_) {
+    ValueId function_id = act.function_value;
+    if (function_id >= 0 && is_created(function_id)) {
+      // elements: globals, defaults, kwdefaults, annotations, closure
+      ValueId closure_id = facts_[function_id].heap->elements[4];
+      if (closure_id < 0 || !element_ids({closure, closure_id}, &ids)) return stop("a closure of unknown origin");
+    } else if (function_id >= 0 && facts_[function_id].constant == nullptr) {
+      ValueId closure_id = emit(NodeKind::FunctionField, {function_id}, nullptr, static_cast<int>(trace::FunctionField::Closure));
+      if (closure_id < 0) return Outcome::Stop;
+      facts_[closure_id].type = &PyTuple_Type;
+      facts_[closure_id].is_present = true;
+      facts_[closure_id].is_length_known = true;  // follows from the code
+      ids.clear();
+      if (!element_ids({closure, closure_id}, &ids)) return stop("a closure of unknown origin");
+      for (int i = 0; i < count; i++) facts_[ids[i]].type = &PyCell_Type;
+    } else {
+      for (int i = 0; i < count; i++) ids[i] = constant_id(PyTuple_GET_ITEM(closure, i));
+    }
+  }
+  for (int i = 0; i < count; i++) {
+    act.locals[first + i] = Py_NewRef(PyTuple_GET_ITEM(closure, i));
+    act.ids[first + i] = ids[i];
+  }
+  return Outcome::Done;
+}
+
+}  // namespace reprise::capture

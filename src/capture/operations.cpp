@@ -1,0 +1,947 @@
+// Unary, binary, comparison, truth, containment and subscription.
+#include <cstring>
+
+#include "capture/names.h"
+#include "capture/recorder.h"
+#include "capture/type_names.h"
+#include "host/torch/tensor.h"
+
+extern "C" PyObject* _PyType_Lookup(PyTypeObject*, PyObject*);
+extern "C" PyObject* _PyUnicode_JoinArray(PyObject*, PyObject* const*, Py_ssize_t);
+
+namespace reprise::capture {
+
+namespace {
+
+using trace::UnaryOp;
+
+constexpr int kAdd = 0, kMultiply = 5, kPower = 8, kOr = 7, kInplaceFirst = 13;
+
+PyObject* run_binary(int op, PyObject* l, PyObject* r) {
+  static const binaryfunc kFunctions[26] = {
+      PyNumber_Add, PyNumber_And, PyNumber_FloorDivide, PyNumber_Lshift, PyNumber_MatrixMultiply, PyNumber_Multiply,
+      PyNumber_Remainder, PyNumber_Or, nullptr, PyNumber_Rshift, PyNumber_Subtract, PyNumber_TrueDivide, PyNumber_Xor,
+      PyNumber_InPlaceAdd, PyNumber_InPlaceAnd, PyNumber_InPlaceFloorDivide, PyNumber_InPlaceLshift,
+      PyNumber_InPlaceMatrixMultiply, PyNumber_InPlaceMultiply, PyNumber_InPlaceRemainder, PyNumber_InPlaceOr, nullptr,
+      PyNumber_InPlaceRshift, PyNumber_InPlaceSubtract, PyNumber_InPlaceTrueDivide, PyNumber_InPlaceXor};
+  if (op == kPower) return PyNumber_Power(l, r, Py_None);
+  if (op == kPower + kInplaceFirst) return PyNumber_InPlacePower(l, r, Py_None);
+  return kFunctions[op](l, r);
+}
+
+PyObject* run_unary(int op, PyObject* v) {
+  switch (static_cast<UnaryOp>(op)) {
+    case UnaryOp::Negative: return PyNumber_Negative(v);
+    case UnaryOp::Invert: return PyNumber_Invert(v);
+    case UnaryOp::Positive: return PyNumber_Positive(v);
+    case UnaryOp::Not: return PyBool_FromLong(!PyObject_IsTrue(v));
+  }
+  return nullptr;
+}
+
+bool is_number(PyObject* o) {
+  return PyLong_CheckExact(o) || PyFloat_CheckExact(o) || PyBool_Check(o) || PyComplex_CheckExact(o);
+}
+bool is_plain_value(PyObject* o) { return is_number(o) || PyUnicode_CheckExact(o) || PyBytes_CheckExact(o); }
+
+}  // namespace
+
+Outcome Recorder::unary(Act&, int op, Operand v, Operand* out) {
+  if (!active_) {
+    PyObject* result = run_unary(op, v.object);
+    *out = {result, kNoValue};
+    return result != nullptr ? Outcome::Done : Outcome::Raised;
+  }
+  if (v.id < 0) return stop("an operand of unknown origin");
+  ValueId operands[] = {v.id};
+  if (host::is_tensor(v.object)) {
+    if (!know_tensor(v)) return Outcome::Stop;
+    bool is_tainted = is_meta_tainted(v);
+    PyObject* result;
+    {
+      CCall bracket(*this);
+      result = run_unary(op, v.object);
+    }
+    if (result == nullptr) {
+      lose("an operation that raised");
+      return Outcome::Raised;
+    }
+    return finish_torch_result(NodeKind::TensorUnary, operands, nullptr, op, result, is_tainted, out);
+  }
+  if (!is_number(v.object)) {
+    static PyObject* kSpecial[] = {PyUnicode_InternFromString("__neg__"), PyUnicode_InternFromString("__invert__"),
+                                   PyUnicode_InternFromString("__pos__")};
+    bool found = false;
+    if (op < 3) {
+      Outcome outcome = call_special(kSpecial[op], v, {}, out, &found);
+      if (found) return outcome;
+    }
+    return stop("a unary operation on " + type_name(Py_TYPE(v.object)));
+  }
+  if (!know_type(v)) return Outcome::Stop;
+  PyObject* result = run_unary(op, v.object);
+  if (result == nullptr) {
+    lose("an operation that raised");
+    return Outcome::Raised;
+  }
+  *out = {result, is_constant(v.id) ? constant_id(result) : emit_typed(NodeKind::Unary, operands, result, nullptr, op)};
+  return Outcome::Done;
+}
+
+Outcome Recorder::call_special(PyObject* name, Operand self, std::span<const Operand> args, Operand* out, bool* found) {
+  PyTypeObject* type = Py_TYPE(self.object);
+  PyObject* function = _PyType_Lookup(type, name);
+  *found = function != nullptr && PyFunction_Check(function);
+  if (!*found) return Outcome::Done;
+  if (!know_type(self)) return Outcome::Stop;
+  know_type_version(type);
+  std::vector<Operand> all{self};
+  all.insert(all.end(), args.begin(), args.end());
+  return call_function({function, constant_id(function)}, all.data(), static_cast<int>(all.size()), nullptr, out);
+}
+
+/// l + r where one side's class defines it in Python: the first method that does not answer NotImplemented.
+Outcome Recorder::binary_special(int op, Operand l, Operand r, Operand* out, bool* found) {
+  static const char* kSuffix[13] = {"add", "and", "floordiv", "lshift", "matmul", "mul", "mod",
+                                    "or",  "pow", "rshift",   "sub",    "truediv", "xor"};
+  int base = op % kInplaceFirst;
+  auto named = [&](const char* prefix) {
+    std::string text = std::string("__") + prefix + kSuffix[base] + "__";
+    return PyUnicode_InternFromString(text.c_str());
+  };
+  struct Try {
+    PyObject* name;
+    Operand self, other;
+  };
+  std::vector<Try> tries;
+  if (op >= kInplaceFirst) tries.push_back({named("i"), l, r});
+  Try left{named(""), l, r}, right{named("r"), r, l};
+  bool right_first = Py_TYPE(l.object) != Py_TYPE(r.object) && PyType_IsSubtype(Py_TYPE(r.object), Py_TYPE(l.object));
+  if (right_first) tries.insert(tries.end(), {right, left});
+  else tries.insert(tries.end(), {left, right});
+  *found = false;
+  ModeScope mode(*this, ResumeMode::Never);
+  for (Try& attempt : tries) {
+    if (&attempt != tries.data() && attempt.name == right.name && Py_TYPE(l.object) == Py_TYPE(r.object)) continue;
+    bool is_python = false;
+    PyObject* function = _PyType_Lookup(Py_TYPE(attempt.self.object), attempt.name);
+    if (function == nullptr) continue;
+    if (!PyFunction_Check(function)) {
+      if (is_plain_value(attempt.self.object)) continue;  // int.__add__(object of ours) is NotImplemented
+      return *found ? stop("a binary operation with C and Python methods") : Outcome::Done;
+    }
+    Outcome outcome = call_special(attempt.name, attempt.self, std::span<const Operand>(&attempt.other, 1), out, &is_python);
+    *found = true;
+    if (outcome != Outcome::Done) return outcome;
+    if (out->object != Py_NotImplemented) return outcome;
+    Py_DECREF(out->object);
+    if (!active_) {
+      PyObject* result = run_binary(op, l.object, r.object);
+      *out = {result, kNoValue};
+      return result != nullptr ? Outcome::Done : Outcome::Raised;
+    }
+  }
+  if (*found) {
+    lose("a binary operation that no method implements");
+    PyObject* result = run_binary(op, l.object, r.object);
+    *out = {result, kNoValue};
+    return result != nullptr ? Outcome::Done : Outcome::Raised;
+  }
+  return Outcome::Done;
+}
+
+Outcome Recorder::binary(Act& act, int op, Operand l, Operand r, Operand* out) {
+  auto run = [&]() -> PyObject* {
+    CCall bracket(*this);
+    return run_binary(op, l.object, r.object);
+  };
+  if (!active_) {
+    PyObject* result = run();
+    *out = {result, kNoValue};
+    return result != nullptr ? Outcome::Done : Outcome::Raised;
+  }
+  if (l.id < 0 || r.id < 0) return stop("an operand of unknown origin");
+  ValueId operands[] = {l.id, r.id};
+  if (host::is_tensor(l.object) || host::is_tensor(r.object)) {
+    // A number that meets a tensor stays symbolic: its type decides about the result, its value does not. A power's
+    // exponent may choose another formula, but not another shape.
+    for (Operand side : {l, r}) {
+      if (host::is_tensor(side.object)) {
+        if (!know_tensor(side)) return Outcome::Stop;
+      } else if (is_number(side.object)) {
+        if (!know_type(side)) return Outcome::Stop;
+      } else if (!prepare_torch_argument(side, false)) {
+        return stop("a tensor operation with " + type_name(Py_TYPE(side.object)));
+      }
+    }
+    bool is_tainted = is_meta_tainted(l) || is_meta_tainted(r);
+    PyObject* result;
+    bool saw_callback;
+    {
+      CCall bracket(*this);
+      result = run_binary(op, l.object, r.object);
+      saw_callback = bracket.saw_callback();
+    }
+    if (result == nullptr) {
+      lose("an operation that raised");
+      return Outcome::Raised;
+    }
+    Outcome outcome = finish_torch_result(NodeKind::TensorBinary, operands, nullptr, op, result, is_tainted, out);
+    if (saw_callback) forget_after_callback();
+    return outcome;
+  }
+  PyObject *a = l.object, *b = r.object;
+  int base = op % kInplaceFirst;
+  auto done = [&](PyObject* result, ValueId id) {
+    *out = {result, id};
+    return result != nullptr ? Outcome::Done : Outcome::Raised;
+  };
+  auto raised = [&] {
+    lose("an operation that raised");
+    return Outcome::Raised;
+  };
+  bool is_format = base == 6 && PyUnicode_CheckExact(a);
+  if (is_plain_value(a) && is_plain_value(b) && !is_format) {
+    if (!know_type(l) || !know_type(r)) return Outcome::Stop;
+    PyObject* result = run();
+    if (result == nullptr) return raised();
+    if (is_constant(l.id) && is_constant(r.id)) return done(result, constant_id(result));
+    ValueId id = emit(NodeKind::Binary, operands, nullptr, op);
+    if (id >= 0) {
+      facts_[id].is_present = true;
+      bool type_follows = base != kPower || PyFloat_CheckExact(result);
+      if (type_follows) facts_[id].type = Py_TYPE(result);
+    }
+    return done(result, id);
+  }
+  bool is_sequence = (PyTuple_Check(a) && PyTuple_Check(b)) || (PyList_CheckExact(a) && PyList_CheckExact(b) && op == kAdd);
+  if (base == kAdd && is_sequence) {
+    std::vector<ValueId> ids, more;
+    if (!element_ids(l, &ids) || !element_ids(r, &more)) return stop("sequences of unknown contents");
+    ids.insert(ids.end(), more.begin(), more.end());
+    PyObject* result = run();
+    if (result == nullptr) return raised();
+    *out = PyTuple_Check(result) ? new_tuple(result, ids) : new_list(result, ids);
+    return Outcome::Done;
+  }
+  if (op == kAdd + kInplaceFirst && PyList_CheckExact(a)) {
+    Outcome outcome = list_extend(act, l, r);
+    if (outcome == Outcome::Done) *out = {Py_NewRef(a), l.id};
+    return outcome;
+  }
+  if (base == kMultiply && (PyList_CheckExact(a) || PyTuple_CheckExact(a)) && PyLong_Check(b) && op < kInplaceFirst) {
+    std::vector<ValueId> ids, repeated;
+    if (!make_constant(r) || !element_ids(l, &ids)) return stop("a repeated sequence of unknown contents");
+    PyObject* result = run();
+    if (result == nullptr) return raised();
+    for (Py_ssize_t i = PyLong_AsSsize_t(b); i > 0; i--) repeated.insert(repeated.end(), ids.begin(), ids.end());
+    *out = PyTuple_Check(result) ? new_tuple(result, repeated) : new_list(result, repeated);
+    return Outcome::Done;
+  }
+  if (base == kOr && PyDict_CheckExact(a) && PyDict_CheckExact(b)) {
+    if (op >= kInplaceFirst) {
+      Outcome outcome = dict_update(act, l, r);
+      if (outcome == Outcome::Done) *out = {Py_NewRef(a), l.id};
+      return outcome;
+    }
+    std::vector<Operand> keys;
+    std::vector<ValueId> values, pairs;
+    std::vector<PyObject*> key_objects;
+    if (!dict_ids(l, &keys, &values) || !dict_ids(r, &keys, &values)) return stop("dicts of unknown contents");
+    for (size_t i = 0; i < keys.size(); i++) {
+      pairs.push_back(keys[i].id);
+      pairs.push_back(values[i]);
+      key_objects.push_back(keys[i].object);
+    }
+    PyObject* result = run();
+    if (result == nullptr) return raised();
+    *out = new_dict(result, pairs, key_objects.data());
+    return Outcome::Done;
+  }
+  bool found = false;
+  Outcome outcome = binary_special(op, l, r, out, &found);
+  if (found || outcome != Outcome::Done) return outcome;
+  auto is_fixed = [&](Operand o) { return PyType_Check(o.object) || o.object == Py_None || is_constant(o.id); };
+  if (is_fixed(l) && is_fixed(r) && make_constant(l) && make_constant(r)) {  // int | None, constant sets ...
+    PyObject* result = run();
+    if (result == nullptr) return raised();
+    return done(result, constant_id(result));
+  }
+  if (is_format && is_plain_value(b) && know_type(l) && know_type(r)) {
+    PyObject* result = run();
+    if (result == nullptr) return raised();
+    if (is_constant(l.id) && is_constant(r.id)) return done(result, constant_id(result));
+    return done(result, emit_typed(NodeKind::Binary, operands, result, nullptr, op));
+  }
+  return stop("a binary operation on " + type_name(Py_TYPE(a)) + " and " + type_name(Py_TYPE(b)));
+}
+
+Outcome Recorder::truth(Act&, Operand v, bool* out) {
+  PyObject* o = v.object;
+  if (!active_ || o == Py_True || o == Py_False || o == Py_None) {
+    if (active_ && !make_constant(v)) return stop("a truth value that is known late");
+    int truth = PyObject_IsTrue(o);
+    *out = truth > 0;
+    return truth < 0 ? Outcome::Raised : Outcome::Done;
+  }
+  if (v.id < 0) return stop("the truth of a value of unknown origin");
+  if (host::is_tensor(o)) {
+    if (!know_tensor(v)) return Outcome::Stop;
+    int truth;
+    {
+      CCall bracket(*this);
+      truth = PyObject_IsTrue(o);
+    }
+    if (truth < 0) {
+      lose("the truth of a tensor that raised");
+      return Outcome::Raised;
+    }
+    *out = truth;
+    ValueId operands[] = {v.id};
+    ValueId id = emit(NodeKind::SyncTruth, operands);
+    if (id >= 0) guard(id, FactKind::Identity, truth ? Py_True : Py_False);
+    return Outcome::Done;
+  }
+  if (PyFunction_Check(o) || PyType_Check(o) || PyModule_Check(o) || PyCFunction_Check(o) || PyMethod_Check(o)) {
+    if (!know_type(v)) return Outcome::Stop;
+    *out = true;
+    return Outcome::Done;
+  }
+  PyTypeObject* type = Py_TYPE(o);
+  if (!is_constant(v.id) && !know_type(v)) return Outcome::Stop;
+  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) {
+    know_type_version(type);
+    PyObject* function = _PyType_Lookup(type, names().bool_);
+    if (function == nullptr) function = _PyType_Lookup(type, names().len);
+    if (function == nullptr) {
+      *out = true;
+      return Outcome::Done;
+    }
+    if (PyFunction_Check(function)) {
+      Operand result;
+      {
+        ModeScope mode(*this, ResumeMode::Never);
+        Outcome outcome = call_function({function, constant_id(function)}, &v, 1, nullptr, &result);
+        if (outcome != Outcome::Done) return outcome;
+      }
+      if (active_ && !make_constant(result)) lose("the result of __bool__ is known late");
+      *out = PyObject_IsTrue(result.object) > 0;
+      Py_DECREF(result.object);
+      return Outcome::Done;
+    }
+  }
+  int truth = PyObject_IsTrue(o);
+  if (truth < 0) {
+    lose("a truth value that raised");
+    return Outcome::Raised;
+  }
+  *out = truth;
+  Facts& known = facts_[v.id];
+  if (known.constant != nullptr || known.is_truth_known) return Outcome::Done;
+  bool is_sized = type->tp_as_number != nullptr && type->tp_as_number->nb_bool != nullptr;
+  is_sized |= type->tp_as_sequence != nullptr && type->tp_as_sequence->sq_length != nullptr;
+  is_sized |= type->tp_as_mapping != nullptr && type->tp_as_mapping->mp_length != nullptr;
+  if (!is_sized) return Outcome::Done;
+  HeapObject* object = known.heap;
+  if (object != nullptr && object->is_created && (object->has_elements || object->is_complete || object->is_view || object->iterator != nullptr)) {
+    return Outcome::Done;
+  }
+  if (object != nullptr && !object->is_created && !check_effects(object)) return Outcome::Stop;
+  if (object != nullptr && object->is_effect_target) {
+    if (object->has_elements) return Outcome::Done;
+    force_late_ = true;
+    ValueId operands[] = {v.id};
+    ValueId id = emit(NodeKind::Truth, operands);
+    force_late_ = false;
+    if (id >= 0) guard(id, FactKind::Identity, truth ? Py_True : Py_False);
+    return Outcome::Done;
+  }
+  if (object == nullptr && (PyDict_Check(o) || PyList_Check(o))) {
+    object = heap_of(v);
+    if (object == nullptr || !check_effects(object)) return Outcome::Stop;
+  }
+  if (!guard(v.id, FactKind::Truth, nullptr, truth)) return Outcome::Done;
+  facts_[v.id].is_truth_known = true;
+  return Outcome::Done;
+}
+
+Outcome Recorder::is_identical(Act&, Operand l, Operand r, bool* out) {
+  *out = l.object == r.object;
+  if (!active_ || l.id == r.id) return active_ && l.id < 0 ? stop("identity of a value of unknown origin") : Outcome::Done;
+  if (l.id < 0 || r.id < 0) return stop("identity of a value of unknown origin");
+  if (is_constant(l.id) && is_constant(r.id)) return Outcome::Done;
+  auto is_singleton = [&](Operand o) { return can_be_constant(o.object) && !PyLong_Check(o.object) && !PyUnicode_Check(o.object); };
+  auto compare_with = [&](Operand value, Operand single) {
+    // Another type than the singleton's decides; the same type needs the value.
+    if (facts_[value.id].type != nullptr && facts_[value.id].type != Py_TYPE(single.object)) return true;
+    if (is_created(value.id)) return true;
+    if (host::is_tensor(value.object)) return know_tensor(value);
+    if (Py_TYPE(value.object) != Py_TYPE(single.object)) return know_type(value);
+    return make_constant(value) || know_identity(value);
+  };
+  if (is_constant(r.id) && is_singleton(r)) return compare_with(l, r) ? Outcome::Done : stop("identity that is known late");
+  if (is_constant(l.id) && is_singleton(l)) return compare_with(r, l) ? Outcome::Done : stop("identity that is known late");
+  if (is_created(l.id) || is_created(r.id)) {
+    if (l.object != r.object) return Outcome::Done;
+    return stop("identity of an object made in the trace");
+  }
+  ValueId later = is_pre(l.id) ? r.id : l.id;
+  ValueId earlier = later == l.id ? r.id : l.id;
+  if (!guard(later, *out ? FactKind::Same : FactKind::Different, nullptr, earlier)) return Outcome::Done;
+  return Outcome::Done;
+}
+
+Outcome Recorder::is_none(Act&, Operand v, bool* out) {
+  *out = v.object == Py_None;
+  if (!active_) return Outcome::Done;
+  if (v.id < 0) return stop("a value of unknown origin is compared with None");
+  if (is_constant(v.id) || facts_[v.id].type != nullptr) return Outcome::Done;
+  if (v.object == Py_None) return make_constant(v) ? Outcome::Done : Outcome::Stop;
+  if (host::is_tensor(v.object)) return know_tensor(v) ? Outcome::Done : Outcome::Stop;
+  return know_type(v) ? Outcome::Done : Outcome::Stop;
+}
+
+Outcome Recorder::compare_values(int op, Operand l, Operand r, Operand* out) {
+  auto run = [&]() -> PyObject* {
+    CCall bracket(*this);
+    return PyObject_RichCompare(l.object, r.object, op);
+  };
+  if (!active_) {
+    PyObject* result = run();
+    *out = {result, kNoValue};
+    return result != nullptr ? Outcome::Done : Outcome::Raised;
+  }
+  if (l.id < 0 || r.id < 0) return stop("a comparison with a value of unknown origin");
+  ValueId operands[] = {l.id, r.id};
+  if (host::is_tensor(l.object) || host::is_tensor(r.object)) {
+    for (Operand side : {l, r}) {
+      bool ok = is_number(side.object) ? know_type(side) : prepare_torch_argument(side, false);
+      if (!ok) return stop("a tensor comparison with " + type_name(Py_TYPE(side.object)));
+    }
+    bool is_tainted = is_meta_tainted(l) || is_meta_tainted(r);
+    PyObject* result = run();
+    if (result == nullptr) {
+      lose("a comparison that raised");
+      return Outcome::Raised;
+    }
+    if (!host::is_tensor(result) && !is_number(host::is_tensor(l.object) ? r.object : l.object)) {  // tensor == None
+      *out = new_constant(result);
+      return Outcome::Done;
+    }
+    return finish_torch_result(NodeKind::TensorCompare, operands, nullptr, op, result, is_tainted, out);
+  }
+  auto fixed = [&](Operand o) { return is_constant(o.id); };
+  auto fold = [&] {
+    PyObject* result = run();
+    if (result == nullptr) {
+      lose("a comparison that raised");
+      return Outcome::Raised;
+    }
+    *out = new_constant(result);
+    return Outcome::Done;
+  };
+  if (fixed(l) && fixed(r)) return fold();
+  static PyObject* kNames[6] = {PyUnicode_InternFromString("__lt__"), PyUnicode_InternFromString("__le__"),
+                                PyUnicode_InternFromString("__eq__"), PyUnicode_InternFromString("__ne__"),
+                                PyUnicode_InternFromString("__gt__"), PyUnicode_InternFromString("__ge__")};
+  for (bool left : {true, false}) {
+    Operand self = left ? l : r, other = left ? r : l;
+    static const int kSwapped[6] = {Py_GT, Py_GE, Py_EQ, Py_NE, Py_LT, Py_LE};
+    PyObject* function = _PyType_Lookup(Py_TYPE(self.object), kNames[left ? op : kSwapped[op]]);
+    if (function == nullptr || !PyFunction_Check(function)) continue;
+    bool found;
+    Operand result;
+    {
+      ModeScope mode(*this, ResumeMode::Never);
+      Outcome outcome = call_special(kNames[left ? op : kSwapped[op]], self, std::span<const Operand>(&other, 1), &result, &found);
+      if (outcome != Outcome::Done) return outcome;
+    }
+    if (result.object != Py_NotImplemented) {
+      *out = result;
+      return Outcome::Done;
+    }
+    Py_DECREF(result.object);
+    if (active_) lose("a comparison that answers NotImplemented");
+    PyObject* live = run();
+    *out = {live, kNoValue};
+    return live != nullptr ? Outcome::Done : Outcome::Raised;
+  }
+  bool l_plain = is_plain_value(l.object) || can_be_constant(l.object) || fixed(l);
+  bool r_plain = is_plain_value(r.object) || can_be_constant(r.object) || fixed(r);
+  if (l_plain && r_plain) {
+    if (!is_number(l.object) || !is_number(r.object)) {
+      if ((make_constant(l) || fixed(l)) && (make_constant(r) || fixed(r))) return fold();
+      if (!active_) return Outcome::Stop;
+    }
+    if (!know_type(l) || !know_type(r)) return Outcome::Stop;
+    PyObject* result = run();
+    if (result == nullptr) {
+      lose("a comparison that raised");
+      return Outcome::Raised;
+    }
+    *out = {result, emit_typed(NodeKind::Compare, operands, result, nullptr, op)};
+    return Outcome::Done;
+  }
+  bool l_sequence = PyTuple_Check(l.object) || PyList_Check(l.object);
+  bool r_sequence = PyTuple_Check(r.object) || PyList_Check(r.object);
+  if (l_sequence && r_sequence) {
+    for (Operand side : {l, r}) {
+      if (fixed(side)) continue;
+      std::vector<ValueId> ids;
+      if (!element_ids(side, &ids)) return stop("a comparison of sequences of unknown contents");
+      for (size_t i = 0; i < ids.size(); i++) {
+        if (!make_constant({PySequence_Fast_ITEMS(side.object)[i], ids[i]})) return stop("a comparison of sequences");
+      }
+    }
+    return fold();
+  }
+  if ((op == Py_EQ || op == Py_NE) && Py_TYPE(l.object) != Py_TYPE(r.object)) {
+    // Built-in types and plain objects of different types are unequal; their types decide.
+    auto is_builtin = [](PyObject* o) { return !(Py_TYPE(o)->tp_flags & Py_TPFLAGS_HEAPTYPE) || Py_TYPE(o)->tp_richcompare == PyBaseObject_Type.tp_richcompare; };
+    if (is_builtin(l.object) && is_builtin(r.object)) {
+      if (!know_type(l) || !know_type(r)) return Outcome::Stop;
+      return fold();
+    }
+  }
+  if ((op == Py_EQ || op == Py_NE) && Py_TYPE(l.object)->tp_richcompare == PyBaseObject_Type.tp_richcompare &&
+      Py_TYPE(r.object)->tp_richcompare == PyBaseObject_Type.tp_richcompare) {
+    bool is_same;
+    Outcome outcome = is_identical(*top_, l, r, &is_same);
+    if (outcome != Outcome::Done) return outcome;
+    *out = bool_constant(is_same == (op == Py_EQ));
+    return Outcome::Done;
+  }
+  return stop("a comparison of " + type_name(Py_TYPE(l.object)) + " and " + type_name(Py_TYPE(r.object)));
+}
+
+Outcome Recorder::length(Operand v, Operand* out) {
+  PyObject* o = v.object;
+  if (!active_) {
+    Py_ssize_t n = PyObject_Length(o);
+    *out = {n < 0 ? nullptr : PyLong_FromSsize_t(n), kNoValue};
+    return n < 0 ? Outcome::Raised : Outcome::Done;
+  }
+  if (v.id < 0) return stop("the length of a value of unknown origin");
+  PyTypeObject* type = Py_TYPE(o);
+  bool is_tensor = host::is_tensor(o);
+  if (is_tensor && !know_tensor(v)) return Outcome::Stop;
+  if (!is_tensor && !is_constant(v.id) && !know_type(v)) return Outcome::Stop;
+  if (!is_tensor && (type->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
+    bool found;
+    know_type_version(type);
+    ModeScope mode(*this, ResumeMode::Never);
+    Outcome outcome = call_special(names().len, v, {}, out, &found);
+    if (found) return outcome;
+  }
+  Py_ssize_t n = PyObject_Length(o);
+  if (n < 0) {
+    lose("a length that raised");
+    return Outcome::Raised;
+  }
+  PyObject* result = PyLong_FromSsize_t(n);
+  HeapObject* object = facts_[v.id].heap;
+  bool is_known = is_tensor || is_constant(v.id) || facts_[v.id].is_length_known;
+  if (object != nullptr) {
+    if (!object->is_created && !check_effects(object)) return Outcome::Stop;
+    is_known |= object->has_elements || object->is_complete || object->is_view || (object->is_created && !PyDict_Check(o) && !PyList_Check(o));
+  }
+  if (is_known) {
+    *out = new_constant(result);
+    return Outcome::Done;
+  }
+  if (object == nullptr && (PyList_Check(o) || PyDict_Check(o))) object = heap_of(v);
+  bool is_written = object != nullptr && (object->is_effect_target || object->is_dirty || object->is_append_only);
+  if ((PyTuple_Check(o) || PyList_Check(o) || PyDict_Check(o)) && !is_written) {
+    if (!know_length(v, n)) return Outcome::Stop;
+    *out = new_constant(result);
+    return Outcome::Done;
+  }
+  ValueId operands[] = {v.id};
+  force_late_ = is_written;
+  ValueId id = emit_typed(NodeKind::Length, operands, result);
+  force_late_ = false;
+  *out = {result, id};
+  return Outcome::Done;
+}
+
+Outcome Recorder::contains(Act& act, Operand c, Operand k, bool* out) {
+  PyObject* o = c.object;
+  auto run = [&]() -> int {
+    CCall bracket(*this);
+    return PySequence_Contains(o, k.object);
+  };
+  auto finish = [&](int found) {
+    *out = found > 0;
+    if (found < 0) lose("a containment test that raised");
+    return found < 0 ? Outcome::Raised : Outcome::Done;
+  };
+  if (!active_) return finish(run());
+  if (c.id < 0 || k.id < 0) return stop("containment of a value of unknown origin");
+  PyTypeObject* type = Py_TYPE(o);
+  PyObject* method = _PyType_Lookup(type, names().contains);
+  if (method != nullptr && PyFunction_Check(method)) {
+    Operand result;
+    bool found;
+    {
+      ModeScope mode(*this, ResumeMode::Never);
+      Outcome outcome = call_special(names().contains, c, std::span<const Operand>(&k, 1), &result, &found);
+      if (outcome != Outcome::Done) return outcome;
+    }
+    Outcome outcome = truth(act, result, out);
+    if (outcome == Outcome::Stop) {
+      *out = PyObject_IsTrue(result.object) > 0;
+      outcome = Outcome::Done;
+    }
+    Py_DECREF(result.object);
+    return outcome;
+  }
+  HeapObject* object = facts_[c.id].heap;
+  if (PyDict_Check(o)) {
+    if (!is_constant(c.id) && !know_type(c)) return Outcome::Stop;
+    if (!host::is_tensor(k.object) && !make_key(k)) return stop("a dict key that is known late");
+    object = heap_of(c);
+    if (object == nullptr) return Outcome::Stop;
+    Operand value;
+    Outcome outcome = read_dict(o, object, k, &value);
+    *out = value.object != nullptr;
+    return outcome;
+  }
+  if (object != nullptr && object->is_view) {
+    if (!make_key(k)) return stop("containment of a value that is known late");
+    return finish(run());
+  }
+  if (host::is_tensor(o)) {
+    if (!know_tensor(c) || !prepare_torch_argument(k, true)) return stop("containment in a tensor");
+    int found = run();
+    if (found < 0) return finish(found);
+    ValueId operands[] = {c.id, k.id};
+    force_late_ = true;
+    ValueId id = emit(NodeKind::Contains, operands);
+    force_late_ = false;
+    if (id >= 0) guard(id, FactKind::Identity, found ? Py_True : Py_False);
+    return finish(found);
+  }
+  if (PyTuple_Check(o) || PyList_Check(o)) {
+    bool is_fixed = is_constant(c.id);
+    if (!is_fixed) {
+      std::vector<ValueId> ids;
+      if (!element_ids(c, &ids)) return stop("containment in a sequence of unknown contents");
+      for (size_t i = 0; i < ids.size(); i++) {
+        PyObject* element = PySequence_Fast_ITEMS(o)[i];
+        if (ids[i] == k.id) continue;
+        if (host::is_tensor(element) || !make_key({element, ids[i]})) return stop("containment in a sequence of values that are known late");
+      }
+    }
+    if (!make_key(k)) return stop("containment of a value that is known late");
+    return finish(run());
+  }
+  if (PyUnicode_Check(o) || PyAnySet_Check(o) || PyBytes_Check(o)) {
+    if (!make_key(k)) return stop("containment of a value that is known late");
+    if (is_constant(c.id) || (object != nullptr && object->is_created && PyAnySet_Check(o)) || (!PyAnySet_Check(o) && make_constant(c))) {
+      return finish(run());
+    }
+    if (!PyAnySet_Check(o) || !know_type(c)) return stop("containment in " + type_name(type));
+    int found = run();
+    if (found < 0) return finish(found);
+    ValueId operands[] = {c.id, k.id};
+    force_late_ = facts_[c.id].heap != nullptr && facts_[c.id].heap->is_effect_target;
+    ValueId id = emit(NodeKind::Contains, operands);
+    force_late_ = false;
+    if (id >= 0) guard(id, FactKind::Identity, found ? Py_True : Py_False);
+    return finish(found);
+  }
+  if (PyType_Check(o) || PyRange_Check(o)) {
+    if (!(know_identity(c) || is_constant(c.id)) || !make_constant(k)) return stop("containment in " + type_name(type));
+    return finish(run());
+  }
+  return stop("containment in " + type_name(type));
+}
+
+Outcome Recorder::get_item(Act& act, Operand c, Operand k, Operand* out) {
+  PyObject* o = c.object;
+  auto run = [&]() -> PyObject* {
+    CCall bracket(*this);
+    return PyObject_GetItem(o, k.object);
+  };
+  auto raised = [&] {
+    lose("a subscription that raised");
+    return Outcome::Raised;
+  };
+  if (!active_) {
+    PyObject* result = run();
+    *out = {result, kNoValue};
+    return result != nullptr ? Outcome::Done : Outcome::Raised;
+  }
+  if (c.id < 0 || k.id < 0) return stop("subscription of a value of unknown origin");
+  PyTypeObject* type = Py_TYPE(o);
+  if (host::is_tensor(o)) {
+    if (!know_tensor(c) || !prepare_torch_argument(k, false)) return stop("a tensor index that is known late");
+    bool is_tainted = is_meta_tainted(c) || is_meta_tainted(k) || !host::is_plain_tensor(o);
+    if (!is_tainted && has_tensor(k)) is_tainted = true;  // a mask decides about the size
+    PyObject* result = run();
+    if (result == nullptr) return raised();
+    ValueId operands[] = {c.id, k.id};
+    return finish_torch_result(NodeKind::TensorGetItem, operands, nullptr, 0, result, is_tainted, out);
+  }
+  PyObject* method = _PyType_Lookup(type, names().getitem);
+  if (PyDict_Check(o) && !(method != nullptr && PyFunction_Check(method))) {
+    if (!is_constant(c.id) && !know_type(c)) return Outcome::Stop;
+    if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) know_type_version(type);
+    if (!host::is_tensor(k.object) && !make_key(k)) return stop("a dict key that is known late");
+    HeapObject* object = heap_of(c);
+    if (object == nullptr) return Outcome::Stop;
+    Operand value;
+    Outcome outcome = read_dict(o, object, k, &value);
+    if (outcome != Outcome::Done) return outcome;
+    if (value.object != nullptr) {
+      *out = {Py_NewRef(value.object), value.id};
+      return Outcome::Done;
+    }
+    PyObject* missing = _PyType_Lookup(type, names().missing);
+    if (missing != nullptr && PyFunction_Check(missing)) {
+      Operand args[2] = {c, k};
+      return call_function({missing, constant_id(missing)}, args, 2, nullptr, out);
+    }
+    if (missing != nullptr) {  // defaultdict
+      PyObject* factory = PyObject_GetAttr(o, names().default_factory);
+      if (factory == nullptr) return raised();
+      Operand callable{factory, constant_id(factory)};
+      if (object->is_created) callable.id = object->function;
+      if (factory != Py_None) {
+        if (callable.id < 0) {
+          Py_DECREF(factory);
+          return stop("a default factory of unknown origin");
+        }
+        Operand made;
+        {
+          ModeScope mode(*this, ResumeMode::Never);
+          outcome = call_any(callable, nullptr, 0, nullptr, &made);
+        }
+        Py_DECREF(factory);
+        if (outcome != Outcome::Done) return outcome;
+        outcome = write_dict(c, k, made);
+        if (outcome == Outcome::Stop) outcome = PyObject_SetItem(o, k.object, made.object) < 0 ? Outcome::Raised : Outcome::Done;
+        *out = made;
+        return outcome;
+      }
+      Py_DECREF(factory);
+    }
+    PyErr_SetObject(PyExc_KeyError, k.object);
+    exception_is_recorded_ = true;
+    return Outcome::Raised;
+  }
+  bool is_plain_sequence = (PyTuple_Check(o) || PyList_Check(o)) && !(method != nullptr && PyFunction_Check(method));
+  if (is_plain_sequence && PyIndex_Check(k.object)) {
+    if (!make_constant(k)) {
+      // A late index into a sequence: a late element.
+      if (!know_type(c) || !know_type(k)) return Outcome::Stop;
+      PyObject* result = run();
+      if (result == nullptr) return raised();
+      ValueId operands[] = {c.id, k.id};
+      *out = {result, emit(NodeKind::GetItem, operands)};
+      return Outcome::Done;
+    }
+    std::vector<ValueId> ids;
+    if (!element_ids(c, &ids)) return stop("an element of a sequence of unknown contents");
+    Py_ssize_t i = PyNumber_AsSsize_t(k.object, PyExc_IndexError);
+    Py_ssize_t n = static_cast<Py_ssize_t>(ids.size());
+    if (i < 0) i += n;
+    if (i < 0 || i >= n) {
+      PyErr_SetString(PyExc_IndexError, PyTuple_Check(o) ? "tuple index out of range" : "list index out of range");
+      exception_is_recorded_ = true;
+      return Outcome::Raised;
+    }
+    *out = {Py_NewRef(PySequence_Fast_ITEMS(o)[i]), ids[i]};
+    return Outcome::Done;
+  }
+  if (is_plain_sequence && PySlice_Check(k.object)) {
+    std::vector<ValueId> ids, selected;
+    if (!is_constant(k.id)) {
+      HeapObject* slice = facts_[k.id].heap;
+      PySliceObject* live = reinterpret_cast<PySliceObject*>(k.object);
+      PyObject* parts[3] = {live->start, live->stop, live->step};
+      if (slice == nullptr || slice->elements.size() != 3) return stop("a slice of unknown origin");
+      for (int i = 0; i < 3; i++) {
+        if (!make_constant({parts[i], slice->elements[i]})) return stop("a slice that is known late");
+      }
+    }
+    if (!element_ids(c, &ids)) return stop("a slice of a sequence of unknown contents");
+    PyObject* result = run();
+    if (result == nullptr) return raised();
+    Py_ssize_t start, stop_, step;
+    PySlice_Unpack(k.object, &start, &stop_, &step);
+    Py_ssize_t n = PySlice_AdjustIndices(static_cast<Py_ssize_t>(ids.size()), &start, &stop_, step);
+    for (Py_ssize_t i = 0; i < n; i++) selected.push_back(ids[start + i * step]);
+    if (PyTuple_Check(result)) {
+      PyObject* subclass = PyTuple_CheckExact(result) ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(result));
+      *out = new_tuple(result, selected, subclass);
+    } else {
+      *out = new_list(result, selected);
+    }
+    return Outcome::Done;
+  }
+  if (PyType_Check(o)) {  // list[int], Generic[T], Enum['name']
+    if (!know_identity(c) || !make_key(k)) return stop("a subscripted class that is known late");
+    PyObject* result = run();
+    if (result == nullptr) return raised();
+    *out = new_constant(result);
+    return Outcome::Done;
+  }
+  if (method != nullptr && PyFunction_Check(method)) {
+    bool found;
+    return call_special(names().getitem, c, std::span<const Operand>(&k, 1), out, &found);
+  }
+  if (PyUnicode_CheckExact(o) || PyBytes_CheckExact(o) || PyRange_Check(o)) {
+    bool is_fixed = is_constant(k.id) || make_constant(k);
+    if (!is_fixed && PySlice_Check(k.object)) {
+      HeapObject* slice = facts_[k.id].heap;
+      is_fixed = slice != nullptr && slice->elements.size() == 3 && is_constant(slice->elements[0]) &&
+                 is_constant(slice->elements[1]) && is_constant(slice->elements[2]);
+    }
+    if (!is_fixed || !make_constant(c)) return stop("a subscription of " + type_name(type));
+    PyObject* result = run();
+    if (result == nullptr) return raised();
+    *out = new_constant(result);
+    return Outcome::Done;
+  }
+  if (method != nullptr) {
+    Operand args[2] = {c, k};
+    return call_any({method, constant_id(method)}, args, 2, nullptr, out);
+  }
+  (void)act;
+  return stop("a subscription of " + type_name(type));
+}
+
+Outcome Recorder::set_item(Act&, Operand c, Operand k, Operand v) {
+  auto run = [&]() -> int {
+    CCall bracket(*this);
+    return PyObject_SetItem(c.object, k.object, v.object);
+  };
+  if (!active_) return run() < 0 ? Outcome::Raised : Outcome::Done;
+  if (c.id < 0 || k.id < 0 || v.id < 0) return stop("an item store with a value of unknown origin");
+  PyTypeObject* type = Py_TYPE(c.object);
+  if (host::is_tensor(c.object)) {
+    if (!know_tensor(c) || !prepare_torch_argument(k, false)) return stop("a tensor index that is known late");
+    bool is_number_value = is_number(v.object);
+    if (is_number_value ? !know_type(v) : !prepare_torch_argument(v, true)) return stop("a tensor item store");
+    if (run() < 0) {
+      lose("a tensor item store that raised");
+      return Outcome::Raised;
+    }
+    emit(NodeKind::TensorSetItem, {c.id, k.id, v.id});
+    return Outcome::Done;
+  }
+  PyObject* method = _PyType_Lookup(type, names().setitem);
+  if (method != nullptr && PyFunction_Check(method)) {
+    bool found;
+    Operand result;
+    Operand args[2] = {k, v};
+    Outcome outcome = call_special(names().setitem, c, args, &result, &found);
+    if (outcome == Outcome::Done) Py_DECREF(result.object);
+    return outcome;
+  }
+  if (PyDict_Check(c.object)) {
+    if (!know_type(c)) return Outcome::Stop;
+    return write_dict(c, k, v);
+  }
+  if (PyList_CheckExact(c.object) && PyLong_CheckExact(k.object) && make_constant(k)) {
+    HeapObject* list = list_of(c);
+    if (list == nullptr) return stop("an item store into a list of unknown contents");
+    Py_ssize_t i = PyLong_AsSsize_t(k.object);
+    Py_ssize_t n = static_cast<Py_ssize_t>(list->elements.size());
+    if (i < 0) i += n;
+    if (i < 0 || i >= n) return stop("an item store out of range");
+    emit(NodeKind::SetItem, {c.id, k.id, v.id});
+    if (run() < 0) return Outcome::Raised;
+    if (!active_) return Outcome::Done;
+    list->elements[i] = v.id;
+    note_effect(list);
+    return Outcome::Done;
+  }
+  return stop("an item store into " + type_name(type));
+}
+
+Outcome Recorder::delete_item(Act&, Operand c, Operand k) {
+  if (!active_) return PyObject_DelItem(c.object, k.object) < 0 ? Outcome::Raised : Outcome::Done;
+  if (c.id < 0 || k.id < 0) return stop("an item deletion with a value of unknown origin");
+  PyTypeObject* type = Py_TYPE(c.object);
+  PyObject* method = _PyType_Lookup(type, names().delitem);
+  if (method != nullptr && PyFunction_Check(method)) {
+    bool found;
+    Operand result;
+    Outcome outcome = call_special(names().delitem, c, std::span<const Operand>(&k, 1), &result, &found);
+    if (outcome == Outcome::Done) Py_DECREF(result.object);
+    return outcome;
+  }
+  if (PyDict_Check(c.object) && know_type(c)) return remove_from_dict(c, k);
+  if (PyList_CheckExact(c.object) && PyLong_CheckExact(k.object) && make_constant(k)) {
+    HeapObject* list = list_of(c);
+    Py_ssize_t i = PyLong_AsSsize_t(k.object);
+    if (list != nullptr && i < 0) i += static_cast<Py_ssize_t>(list->elements.size());
+    if (list == nullptr || i < 0 || i >= static_cast<Py_ssize_t>(list->elements.size())) return stop("a list deletion");
+    emit(NodeKind::DeleteItem, {c.id, k.id});
+    if (PyObject_DelItem(c.object, k.object) < 0) return Outcome::Raised;
+    if (!active_) return Outcome::Done;
+    list->elements.erase(list->elements.begin() + i);
+    note_effect(list);
+    return Outcome::Done;
+  }
+  return stop("an item deletion from " + type_name(type));
+}
+
+// ---- strings
+
+Outcome Recorder::build_string(Act&, const Operand* items, int n, Operand* out) {
+  std::vector<ValueId> ids(n);
+  std::vector<PyObject*> parts(n);
+  bool is_constant_text = true;
+  for (int i = 0; i < n; i++) {
+    if (active_ && items[i].id < 0) return stop("a string of values of unknown origin");
+    ids[i] = items[i].id;
+    parts[i] = items[i].object;
+    is_constant_text = is_constant_text && is_constant(ids[i]);
+  }
+  static PyObject* kEmpty = PyUnicode_InternFromString("");
+  PyObject* text = _PyUnicode_JoinArray(kEmpty, parts.data(), n);
+  if (text == nullptr) return Outcome::Raised;
+  ValueId id = kNoValue;
+  if (active_) id = is_constant_text ? constant_id(text) : emit_typed(NodeKind::JoinStrings, ids, text);
+  *out = {text, id};
+  return Outcome::Done;
+}
+
+Outcome Recorder::format_value(Act&, Operand v, Operand spec, int conversion, bool do_format, Operand* out) {
+  if (!active_) return Outcome::Stop;
+  if (v.id < 0 || (spec.object != nullptr && spec.id < 0)) return stop("formatting of a value of unknown origin");
+  bool is_plain = is_plain_value(v.object) || v.object == Py_None || is_constant(v.id);
+  if (!is_plain) return stop("formatting of " + type_name(Py_TYPE(v.object)));
+  if (!is_constant(v.id) && !know_type(v)) return Outcome::Stop;
+  CCall bracket(*this);
+  PyObject* value = Py_NewRef(v.object);
+  if (conversion != 0) {
+    PyObject* converted = conversion == 1 ? PyObject_Str(value) : conversion == 2 ? PyObject_Repr(value) : PyObject_ASCII(value);
+    Py_SETREF(value, converted);
+  }
+  PyObject* text = value;
+  if (value != nullptr && do_format) {
+    text = PyObject_Format(value, spec.object);
+    Py_DECREF(value);
+  }
+  if (text == nullptr) {
+    lose("formatting that raised");
+    return Outcome::Raised;
+  }
+  if (bracket.saw_callback()) {
+    lose("formatting that runs Python code");
+    *out = {text, kNoValue};
+    return Outcome::Done;
+  }
+  std::vector<ValueId> operands{v.id};
+  if (spec.object != nullptr) operands.push_back(spec.id);
+  bool is_fixed = is_constant(v.id) && (spec.object == nullptr || is_constant(spec.id));
+  int32_t n = conversion | (spec.object != nullptr ? 4 : 0) | (do_format ? 0 : 8);
+  *out = {text, is_fixed ? constant_id(text) : emit_typed(NodeKind::Format, operands, text, nullptr, n)};
+  return Outcome::Done;
+}
+
+}  // namespace reprise::capture

@@ -1,0 +1,324 @@
+// The recorder: one recording of one live run, as a policy of the evaluator (interp/policy.h).
+//
+// It executes every operation for real and appends what it did to a Trace. Rules that all models keep:
+//  1. A fact about an operand is stated (guarded) before the operation that relies on it is executed.
+//  2. An operation without a model answers Stop before it has executed anything; the recording then ends in front of the
+//     instruction. Where part of it has been executed already, `lose` ends the recording in front of the instruction all
+//     the same (that prefix is a valid trace) and the rest is executed unrecorded.
+//  3. Ids come from models, never from object identity; a value without an id ends the recording when it is used.
+//  4. The recorder keeps no tensor and no created container alive.
+//  5. A late guard needs an exact snapshot: no effect since the start of the instruction, no C call between frames.
+// After the end of the recording every operation still works, unrecorded, until the evaluator leaves the frames.
+//
+// Threads: belongs to the thread that started it. Ownership: the driver owns the recorder for one recording.
+#pragma once
+
+#include <Python.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "capture/heap.h"
+#include "interp/policy.h"
+#include "trace/trace.h"
+
+namespace reprise::capture {
+
+using base::UnsupportedCode;
+using interp::Operand;
+using interp::Outcome;
+using interp::ResumeMode;
+using trace::FactKind;
+using trace::NodeKind;
+
+/// What is known about a value under the facts stated so far.
+struct Facts {
+  PyTypeObject* type = nullptr;     // exact type (borrowed: kept by a guard or a constant)
+  PyObject* constant = nullptr;     // the value is this object, or equal to it (borrowed from the trace)
+  HeapObject* heap = nullptr;
+  bool is_present = false;          // known not to be NULL
+  bool is_truth_known = false;
+  bool is_length_known = false;
+  bool are_keys_known = false;
+  bool is_meta_known = false;       // tensors: metadata may be folded to constants
+  bool is_meta_tainted = false;     // tensors: metadata depends on data (nonzero and what is computed from it)
+  bool is_code_known = false;       // functions: guarded by Code
+};
+
+struct RecorderOptions {
+  bool is_fullgraph = false;
+  int64_t max_items = 1000000;
+  int32_t max_back_edges = 1024;
+  /// The function behind a compiled callable and the object bound to it (or nullptr); borrowed. False: it is none.
+  bool (*unwrap_compiled)(PyObject* object, PyObject** function, PyObject** self) = nullptr;
+};
+
+class Recorder {
+ public:
+  struct Act : interp::Activation {
+    size_t item_mark = 0;          // number of items at the start of its current instruction
+    int32_t call_state = -1;       // FrameState while a callee runs, made when first needed
+    ValueId function_value = kNoValue;
+    HeapObject* generator = nullptr;
+    bool is_root = false;
+    size_t handled_depth = 0;      // handled_exceptions_ when the frame was entered
+    int32_t back_edges = 0;
+  };
+  static constexpr bool kShadow = true;
+
+  Recorder(const RecorderOptions& options, PyThreadState* thread);
+  ~Recorder();
+
+  // ---- driver
+  /// The next frame of `function` is the root, entered by a call.
+  void expect_root_call(PyObject* function);
+  /// The frame that run_frame is called with next is the root, entered at a boundary in its middle.
+  void expect_root_frame(host::Frame* frame);
+  enum class FrameUse : uint8_t { Record, PassThrough };
+  /// The frame hook asks what to do with a frame that starts on the recording thread.
+  FrameUse classify_frame(host::Frame* frame, bool throwflag);
+  /// Brackets a frame that passes through unrecorded.
+  void begin_pass_through() { c_depth_++; }
+  void end_pass_through() { c_depth_--; }
+  bool is_active() {
+    if (active_) {
+      boundary_mark_ = trace_->items.size();
+      effects_since_mark_ = 0;
+    }
+    return active_;
+  }
+  bool is_recording() const { return active_; }
+  /// The finished trace; nullptr if there is nothing worth keeping. Call once, after run_frame has come back.
+  std::unique_ptr<trace::Trace> take_trace();
+  const std::string& end_text() const { return end_text_; }
+  UnsupportedCode end_code() const { return end_code_; }
+  uint64_t instruction_count() const { return instruction_count_; }
+  PyThreadState* thread() const { return thread_; }
+
+#include "capture/recorder_policy.inc"
+
+ private:
+  friend struct ModeScope;
+  friend struct CCall;
+
+  // ---- facts.cpp: values and facts
+  Facts& facts(ValueId id) { return facts_[id]; }
+  ValueId emit(NodeKind kind, std::span<const ValueId> operands, PyObject* object = nullptr, int32_t n = 0);
+  ValueId emit(NodeKind kind, std::initializer_list<ValueId> operands, PyObject* object = nullptr, int32_t n = 0) {
+    return emit(kind, std::span<const ValueId>(operands.begin(), operands.size()), object, n);
+  }
+  bool guard(ValueId id, FactKind fact, PyObject* object = nullptr, int64_t n = 0);
+  bool know_type(Operand o);
+  bool know_identity(Operand o);
+  bool know_present(ValueId id);
+  bool know_absent(ValueId id);
+  bool know_function(Operand o);
+  bool know_tensor(Operand o);
+  bool know_length(Operand o, Py_ssize_t length);
+  /// Fixes the value for the rest of the trace; false if it can't be a constant.
+  bool make_constant(Operand o);
+  bool can_be_constant(PyObject* object) const;
+  /// Fixes a dict key or set element: an immutable constant, or identity for objects that hash by identity.
+  bool make_key(Operand o);
+  bool is_constant(ValueId id) const { return id >= 0 && facts_[id].constant != nullptr; }
+  bool is_pre(ValueId id) const { return trace_->values[id].is_pre; }
+  bool is_created(ValueId id) const { return id >= 0 && facts_[id].heap != nullptr && facts_[id].heap->is_created; }
+  void know_type_version(PyTypeObject* type);
+  Operand constant(PyObject* object) { return {Py_NewRef(object), constant_id(object)}; }  // new reference
+  Operand bool_constant(bool value) { return constant(value ? Py_True : Py_False); }
+  Operand new_constant(PyObject* stolen) { return {stolen, constant_id(stolen)}; }
+  /// A node's result with the type of the live object known by construction.
+  ValueId emit_typed(NodeKind kind, std::span<const ValueId> operands, PyObject* live, PyObject* object = nullptr,
+                     int32_t n = 0);
+
+  // ---- objects.cpp: the heap
+  HeapObject* heap_of(Operand o);
+  HeapObject* new_object(ValueId id);
+  /// Reads of this object are sound only if it differs from all objects that were written so far.
+  bool check_effects(HeapObject* object);
+  void note_effect(HeapObject* object);
+  HeapObject* instance_dict_of(Operand o, PyObject** dict);
+  /// Reads `dict[key]`; out->object nullptr: absent (a fact). The result is borrowed.
+  Outcome read_dict(PyObject* dict, HeapObject* object, Operand key, Operand* out);
+  Outcome write_dict(Operand dict, Operand key, Operand value);
+  Outcome remove_from_dict(Operand dict, Operand key);
+  bool refresh_dict(PyObject* dict, HeapObject* object);
+  void note_dict_written(PyObject* dict, HeapObject* object);
+  bool element_ids(Operand sequence, std::vector<ValueId>* out);
+  HeapObject* list_of(Operand list);
+  bool dict_ids(Operand dict, std::vector<Operand>* keys, std::vector<ValueId>* values);
+  Operand new_tuple(PyObject* stolen, std::span<const ValueId> ids, PyObject* subclass = nullptr);
+  Operand new_list(PyObject* stolen, std::span<const ValueId> ids);
+  Operand new_dict(PyObject* stolen, std::span<const ValueId> keys_and_values, PyObject* const* keys);
+  Operand new_method(PyObject* function, ValueId function_id, Operand self);
+  ValueId read_element(Operand sequence, Py_ssize_t i, PyObject* element);
+  void forget_after_callback();
+  PyObject* key_of(Operand key, bool* by_identity);
+
+  // ---- attributes.cpp
+  Outcome get_attribute(Operand o, PyObject* name, Operand* out, Operand* self, bool use_hooks = true);
+  Outcome get_module_attribute(Operand o, PyObject* name, Operand* out);
+  Outcome get_type_attribute(Operand o, PyObject* name, Operand* out);
+  Outcome get_super_attribute(Operand o, PyObject* name, Operand* out, Operand* self);
+  Outcome get_tensor_attribute(Operand o, PyObject* name, PyObject* descriptor, Operand* out);
+  Outcome bind_descriptor(PyObject* descriptor, Operand o, Operand* out, Operand* self, bool* handled);
+  Outcome set_attribute(Operand o, PyObject* name, Operand value, bool use_hooks = true);
+  Outcome set_tensor_attribute(Operand o, PyObject* name, Operand value);
+  Outcome read_slot(PyObject* descriptor, Operand o, Operand* out);
+
+  // ---- calls.cpp
+  Outcome call_any(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
+  Outcome call_function(Operand function, const Operand* args, int n, PyObject* kwnames, Operand* out);
+  Outcome call_expected(PyObject* c_callable, PyObject* const* c_args, int c_n, PyObject* kwnames, Operand function,
+                        std::span<const Operand> args, PyObject* function_kwnames, Operand* out);
+  Outcome call_c(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
+  Outcome call_partial(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
+  Outcome call_pure(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
+  Outcome call_folded(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
+  Outcome call_opaque(Operand callable);
+  bool fix_callable(Operand callable);
+  PyObject* call_live(PyObject* callable, const Operand* args, int n, PyObject* kwnames);
+  void bind_arguments(Act& act);
+
+  // ---- type_calls.cpp
+  Outcome call_type(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);
+  Outcome make_instance(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);
+  Outcome make_super(const Operand* args, int n, Operand* out);
+  Outcome make_exception(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);
+  Operand new_plain_object(PyObject* stolen, Operand type);
+
+  // ---- torch_calls.cpp
+  Outcome call_torch(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
+  bool prepare_torch_argument(Operand o, bool scalars_may_vary);
+  bool is_meta_tainted(Operand o);
+  Outcome finish_torch_result(NodeKind kind, std::span<const ValueId> operands, PyObject* object, int32_t n,
+                              PyObject* stolen, bool is_tainted, Operand* out);
+  bool has_tensor(Operand o);
+
+  // ---- iteration.cpp
+  Outcome make_iterator(Operand o, Operand* out);
+  /// Next element; out->object nullptr: exhausted.
+  Outcome next_element(Operand iterator, Operand* out);
+  /// Advances the model of an iterator by one: the id of the element the live iterator gives. False: exhausted or,
+  /// with *is_known false, not predictable.
+  bool predict_next(HeapObject* iterator, ValueId* id, bool* is_known);
+  Outcome next_of_generator(Operand generator, Operand* out);
+  Outcome all_elements(Operand iterable, std::vector<Operand>* out);
+  Operand new_iterator(PyObject* stolen, std::span<const ValueId> sources, PyObject* type,
+                       std::unique_ptr<IteratorState> state);
+  void adopt(PyObject* object, ValueId id);
+  ValueId range_id(Py_ssize_t value);
+
+  // ---- operations.cpp
+  Outcome length(Operand o, Operand* out);
+  Outcome compare_values(int op, Operand l, Operand r, Operand* out);
+  Outcome call_special(PyObject* name, Operand self, std::span<const Operand> args, Operand* out, bool* found);
+  Outcome binary_special(int op, Operand l, Operand r, Operand* out, bool* found);
+
+  // ---- snapshots.cpp
+  int32_t take_snapshot(bool must_be_exact);
+  ValueId find_exception(PyObject* exception) const;
+  int32_t error_snapshot() { return take_snapshot(false); }
+  int32_t frame_state_of(Act& act, bool is_innermost);
+  /// Ends the recording in front of the current instruction (of the outermost frame that no exit can cross).
+  void end_recording(UnsupportedCode code, std::string text);
+  Outcome stop(UnsupportedCode code, std::string text);
+  Outcome stop(std::string text) { return stop(UnsupportedCode::UnmodelledOperation, std::move(text)); }
+  /// Something was executed already: the trace ends in front of the instruction, execution goes on unrecorded.
+  void lose(std::string text);
+
+ public:
+  // ---- models of C callables (callables.def): called with the table row's name
+  using Model = Outcome (Recorder::*)(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
+#define X(name) Outcome model_##name(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
+#include "capture/models.def"
+
+ private:
+  RecorderOptions options_;
+  PyThreadState* thread_;
+  std::unique_ptr<trace::Trace> trace_;
+  std::vector<Facts> facts_;
+  std::unordered_map<PyObject*, ValueId> constants_;
+  std::unordered_map<PyTypeObject*, bool> known_types_;
+  Heap heap_;
+  Act* top_ = nullptr;
+  bool active_ = true;
+  bool has_ended_ = false;
+  size_t boundary_mark_ = 0;
+  int effects_since_mark_ = 0;
+  int c_depth_ = 0;               // inside C calls whose Python passes unrecorded
+  bool saw_callback_ = false;     // such Python has run since the flag was cleared
+  bool reads_are_late_ = false;   // lists and cells may have been written by unrecorded Python
+  bool force_late_ = false;       // the next reads are late whatever their operands are
+  bool had_callbacks_ = false;    // unrecorded Python has run during this recording
+  bool grads_written_ = false;    // .grad of leaves is no longer a function of the entry state
+  bool exception_is_recorded_ = false;
+  int32_t raise_snapshot_ = -1;
+  size_t raise_item_ = 0;
+  uint64_t start_dict_version_ = 0;
+  uint64_t instruction_count_ = 0;
+  std::vector<ValueId> handled_exceptions_;
+  struct KnownException {
+    PyObject* object;  // strong
+    ValueId id;
+  };
+  std::vector<KnownException> known_exceptions_;  // raised in the trace
+  std::unordered_map<host::Frame*, HeapObject*> generator_frames_;
+
+  struct PendingCall {
+    PyObject* function = nullptr;
+    ValueId function_id = kNoValue;
+    std::vector<ValueId> ids;
+    int positional = 0;
+    PyObject* kwnames = nullptr;
+    bool is_set = false;
+    bool is_root = false;
+  } pending_;
+  host::Frame* pending_frame_ = nullptr;
+  ValueId return_id_ = kNoValue;
+
+  std::string end_text_;
+  UnsupportedCode end_code_ = UnsupportedCode::UnmodelledOperation;
+};
+
+/// Sets how the current frame takes a callee's result, for the time of a model.
+struct ModeScope {
+  ModeScope(Recorder& recorder, ResumeMode mode, Operand value = {}) : act_(recorder.top_) {
+    if (act_ == nullptr) return;
+    saved_mode_ = act_->resume_mode;
+    saved_value_ = act_->resume_value;
+    act_->resume_mode = saved_mode_ == ResumeMode::Never ? ResumeMode::Never : mode;
+    act_->resume_value = value;
+    act_->call_state = -1;
+  }
+  ~ModeScope() {
+    if (act_ == nullptr) return;
+    act_->resume_mode = saved_mode_;
+    act_->resume_value = saved_value_;
+    act_->call_state = -1;
+  }
+  Recorder::Act* act_;
+  ResumeMode saved_mode_;
+  Operand saved_value_;
+};
+
+/// Brackets a C call whose Python callbacks (if any) pass unrecorded; says whether there were any.
+struct CCall {
+  explicit CCall(Recorder& recorder) : recorder_(recorder), outer_(recorder.saw_callback_) {
+    recorder_.c_depth_++;
+    recorder_.saw_callback_ = false;
+  }
+  ~CCall() {
+    recorder_.c_depth_--;
+    recorder_.saw_callback_ = recorder_.saw_callback_ || outer_;
+  }
+  bool saw_callback() const { return recorder_.saw_callback_; }
+  Recorder& recorder_;
+  bool outer_;
+};
+
+}  // namespace reprise::capture

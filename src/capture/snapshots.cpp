@@ -1,0 +1,137 @@
+// Snapshots: the state of all frames in front of an instruction, and the end of a recording.
+#include "base/check.h"
+#include "capture/recorder.h"
+#include "host/torch/tensor.h"
+
+namespace reprise::capture {
+
+int32_t Recorder::frame_state_of(Act& act, bool is_innermost) {
+  if (!is_innermost && act.call_state >= 0) return act.call_state;
+  int32_t caller = -1;
+  if (!act.is_root && act.caller != nullptr) {
+    caller = frame_state_of(static_cast<Act&>(*act.caller), false);
+    if (caller < 0) return -1;
+  }
+  trace::FrameState state;
+  int depth;
+  if (is_innermost) {
+    depth = static_cast<int>(act.stack_pointer - act.locals);
+    state.unit = act.instruction->unit;
+    state.op_unit = act.instruction->op_unit;
+  } else {
+    depth = act.resume_depth;
+    state.unit = act.instruction->next_unit;
+    state.op_unit = act.instruction->op_unit;
+    state.mode = act.resume_mode;
+    state.mode_value = act.resume_value.id;
+  }
+  state.slots.resize(depth, kNoValue);
+  for (int i = 0; i < depth; i++) {
+    if (act.locals[i] == nullptr) continue;
+    ValueId id = act.ids[i];
+    // The unit that a handler re-raises at lies on the stack as an int; it follows from the code.
+    if (id < 0 && i >= act.code->co_nlocalsplus && PyLong_CheckExact(act.locals[i])) id = constant_id(act.locals[i]);
+    if (id < 0) return -1;
+    state.slots[i] = id;
+  }
+  state.function = Py_NewRef(act.function);
+  state.function_value = act.function_value;
+  state.code = reinterpret_cast<PyCodeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(act.code)));
+  state.caller = caller;
+  trace_->frame_states.push_back(std::move(state));
+  int32_t index = static_cast<int32_t>(trace_->frame_states.size()) - 1;
+  if (!is_innermost) act.call_state = index;
+  return index;
+}
+
+int32_t Recorder::take_snapshot(bool must_be_exact) {
+  if (top_ == nullptr || top_->instruction == nullptr) return -1;
+  // Frames inside a C call, and a caller that has more to do, can't be resumed: the state in front of the outermost such
+  // instruction is all that can be said.
+  Act* front = nullptr;
+  for (Act* act = top_; act != nullptr; act = act->is_root ? nullptr : static_cast<Act*>(act->caller)) {
+    bool is_generator = act->generator != nullptr && !act->is_root;
+    if (act != top_ && act->resume_mode == ResumeMode::Never) front = act;
+    if (is_generator && act->caller != nullptr) front = static_cast<Act*>(act->caller);
+  }
+  bool is_exact = front == nullptr && effects_since_mark_ == 0;
+  if (must_be_exact && !is_exact) return -1;
+  Act& innermost = front != nullptr ? *front : *top_;
+  size_t mark = front != nullptr ? front->item_mark : boundary_mark_;
+  if (!trace_->snapshots.empty()) {
+    trace::Snapshot& last = trace_->snapshots.back();
+    if (last.item == static_cast<int32_t>(mark) && last.is_exact == is_exact && last.frame >= 0 &&
+        trace_->frame_states[last.frame].code == innermost.code &&
+        trace_->frame_states[last.frame].unit == innermost.instruction->unit) {
+      return static_cast<int32_t>(trace_->snapshots.size()) - 1;
+    }
+  }
+  int32_t frame = frame_state_of(innermost, true);
+  if (frame < 0) return -1;
+  trace::Snapshot snapshot;
+  snapshot.frame = frame;
+  snapshot.item = static_cast<int32_t>(mark);
+  snapshot.is_exact = is_exact;
+  if (!handled_exceptions_.empty()) snapshot.handled_exception = handled_exceptions_.back();
+  trace_->snapshots.push_back(snapshot);
+  return static_cast<int32_t>(trace_->snapshots.size()) - 1;
+}
+
+void Recorder::end_recording(UnsupportedCode code, std::string text) {
+  if (!active_) return;
+  active_ = false;
+  has_ended_ = true;
+  end_code_ = code;
+  end_text_ = text;
+  trace_->end = trace::EndKind::Exit;
+  trace_->end_reason = static_cast<int>(code);
+  trace_->end_text = std::move(text);
+  Act* front = top_;
+  for (Act* act = top_; act != nullptr; act = act->is_root ? nullptr : static_cast<Act*>(act->caller)) {
+    if (act != top_ && act->resume_mode == ResumeMode::Never) front = act;
+    if (act->generator != nullptr && !act->is_root && act->caller != nullptr) front = static_cast<Act*>(act->caller);
+  }
+  if (front == nullptr || front->instruction == nullptr) {
+    trace_->end_snapshot = -1;
+    return;
+  }
+  size_t mark = front == top_ ? boundary_mark_ : front->item_mark;
+  int32_t frame = frame_state_of(*front, true);
+  if (frame < 0) {
+    // A live slot without a known value: fall back to the last place where the state was known.
+    for (size_t i = trace_->snapshots.size(); i-- > 0;) {
+      trace::Snapshot& snapshot = trace_->snapshots[i];
+      if (snapshot.is_exact && snapshot.item <= static_cast<int32_t>(mark)) {
+        trace_->truncate(snapshot.item);
+        trace_->end_snapshot = static_cast<int32_t>(i);
+        return;
+      }
+    }
+    trace_->end_snapshot = -1;
+    return;
+  }
+  trace_->truncate(mark);
+  trace::Snapshot snapshot;
+  snapshot.frame = frame;
+  snapshot.item = static_cast<int32_t>(mark);
+  if (!handled_exceptions_.empty()) snapshot.handled_exception = handled_exceptions_.back();
+  trace_->snapshots.push_back(snapshot);
+  trace_->end_snapshot = static_cast<int32_t>(trace_->snapshots.size()) - 1;
+}
+
+Outcome Recorder::stop(UnsupportedCode code, std::string text) {
+  end_recording(code, std::move(text));
+  return Outcome::Stop;
+}
+
+void Recorder::lose(std::string text) { end_recording(UnsupportedCode::UnmodelledOperation, std::move(text)); }
+
+std::unique_ptr<trace::Trace> Recorder::take_trace() {
+  if (trace_ == nullptr) return nullptr;
+  if (active_) lose("the recording was given up");
+  if (trace_->end == trace::EndKind::Exit && trace_->end_snapshot < 0) return nullptr;
+  if (trace_->end == trace::EndKind::Return && trace_->result < 0) return nullptr;
+  return std::move(trace_);
+}
+
+}  // namespace reprise::capture

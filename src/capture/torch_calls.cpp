@@ -1,0 +1,196 @@
+// Torch callables: one node each, executed whole at replay. What Python reads of results is folded where it follows from
+// metadata that is guarded, and late where it depends on data.
+#include <cstring>
+#include <unordered_set>
+
+#include "capture/recorder.h"
+#include "capture/type_names.h"
+#include "host/torch/callables.h"
+#include "host/torch/tensor.h"
+
+namespace reprise::capture {
+
+namespace {
+
+bool is_number(PyObject* o) { return PyLong_CheckExact(o) || PyFloat_CheckExact(o); }
+
+/// Callables whose Python numbers are operands of arithmetic: their values decide nothing about shapes and types.
+bool takes_scalars(const char* name) {
+  static const std::unordered_set<std::string> kNames = {
+      "add", "sub", "mul", "div", "true_divide", "floor_divide", "remainder", "fmod", "pow", "rsub", "add_", "sub_", "mul_",
+      "div_", "pow_", "subtract", "multiply", "divide", "clamp", "clamp_", "clamp_min", "clamp_max", "clip", "lerp", "lerp_",
+      "addcmul", "addcdiv", "addcmul_", "addcdiv_", "fill_", "masked_fill", "masked_fill_", "eq", "ne", "lt", "le", "gt", "ge",
+      "maximum", "minimum", "__add__", "__mul__", "__sub__", "__truediv__", "__radd__", "__rmul__", "__rsub__", "__pow__",
+      "__rpow__", "__rtruediv__", "__iadd__", "__imul__", "__isub__", "__itruediv__", "_foreach_add", "_foreach_add_",
+      "_foreach_mul", "_foreach_mul_", "_foreach_sub_", "_foreach_div", "_foreach_div_", "_foreach_addcmul_",
+      "_foreach_addcdiv_", "_foreach_lerp_", "_foreach_pow", "_foreach_pow_", "_foreach_neg_", "_foreach_sqrt"};
+  const char* dot = strrchr(name, '.');
+  return kNames.count(dot != nullptr ? dot + 1 : name) != 0;
+}
+
+}  // namespace
+
+bool Recorder::has_tensor(Operand o) {
+  if (host::is_tensor(o.object)) return true;
+  if (PyTuple_Check(o.object) || PyList_Check(o.object)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o.object); i++) {
+      PyObject* element = PySequence_Fast_ITEMS(o.object)[i];
+      if (host::is_tensor(element)) return true;
+      if (PyTuple_Check(element) || PyList_Check(element)) {
+        if (has_tensor({element, kNoValue})) return true;
+      }
+    }
+  }
+  return false;
+}
+
+bool Recorder::is_meta_tainted(Operand o) {
+  if (o.id < 0) return true;
+  if (facts_[o.id].is_meta_tainted) return true;
+  if (is_constant(o.id)) return false;
+  if (is_number(o.object)) return !is_pre(o.id);  // a late number may decide about a shape
+  if (PyTuple_Check(o.object) || PyList_Check(o.object) || PySlice_Check(o.object)) {
+    HeapObject* object = facts_[o.id].heap;
+    if (object == nullptr) return false;
+    for (ValueId id : object->elements) {
+      if (id < 0 || is_constant(id)) continue;
+      if (facts_[id].is_meta_tainted) return true;
+      PyTypeObject* type = facts_[id].type;
+      if (!is_pre(id) && (type == &PyLong_Type || type == &PyFloat_Type || type == nullptr)) return true;
+      if (facts_[id].heap != nullptr && type == &PyTuple_Type && is_meta_tainted({Py_None, id})) return true;
+    }
+  }
+  return false;
+}
+
+bool Recorder::prepare_torch_argument(Operand o, bool scalars_may_vary) {
+  if (o.id < 0) return false;
+  PyObject* x = o.object;
+  if (host::is_tensor(x)) return facts_[o.id].is_meta_tainted || know_tensor(o);
+  if (is_constant(o.id)) return true;
+  if (is_number(x)) {
+    if (!is_pre(o.id)) return facts_[o.id].type != nullptr || know_type(o);
+    return scalars_may_vary ? know_type(o) : make_constant(o);
+  }
+  if (PyTuple_Check(x) || PyList_Check(x)) {
+    std::vector<ValueId> ids;
+    if (!element_ids(o, &ids)) return false;
+    for (size_t i = 0; i < ids.size(); i++) {
+      if (!prepare_torch_argument({PySequence_Fast_ITEMS(x)[i], ids[i]}, scalars_may_vary)) return false;
+    }
+    return true;
+  }
+  if (PySlice_Check(x)) {
+    HeapObject* slice = facts_[o.id].heap;
+    return slice != nullptr && slice->elements.size() == 3;  // its parts were fixed, or are late numbers
+  }
+  if (can_be_constant(x)) return make_constant(o);
+  if (PyDict_Check(x)) {
+    std::vector<Operand> keys;
+    std::vector<ValueId> values;
+    if (!know_type(o) || !dict_ids(o, &keys, &values)) return false;
+    for (size_t i = 0; i < keys.size(); i++) {
+      if (!prepare_torch_argument({PyDict_GetItemWithError(x, keys[i].object), values[i]}, scalars_may_vary)) return false;
+    }
+    return true;
+  }
+  if (PyFunction_Check(x) || PyMethod_Check(x)) return is_created(o.id) || know_type(o);
+  return is_created(o.id) || facts_[o.id].type != nullptr || know_type(o);
+}
+
+Outcome Recorder::finish_torch_result(NodeKind kind, std::span<const ValueId> operands, PyObject* object, int32_t n,
+                                      PyObject* stolen, bool is_tainted, Operand* out) {
+  if (!active_) {
+    *out = {stolen, kNoValue};
+    return Outcome::Done;
+  }
+  bool is_value = PyBool_Check(stolen) || PyLong_Check(stolen) || PyFloat_Check(stolen) || PyComplex_Check(stolen) ||
+                  PyUnicode_Check(stolen);
+  if (is_value && kind == NodeKind::TensorCall) kind = NodeKind::SyncCall;
+  ValueId id = emit(kind, operands, object, n);
+  if (id >= 0) {
+    Facts& known = facts_[id];
+    known.is_present = true;
+    known.is_meta_tainted = is_tainted;
+    // Types and structure follow from the arguments' metadata, except for None and bools, which a branch will ask for.
+    if (stolen != Py_None && !PyBool_Check(stolen)) known.type = Py_TYPE(stolen);
+    if (host::is_plain_tensor(stolen)) known.is_meta_known = !is_tainted;
+    if (PyTuple_Check(stolen) || PyList_Check(stolen)) known.is_length_known = !is_tainted;
+  }
+  if (stolen == Py_None && kind == NodeKind::TensorCall) {
+    *out = {stolen, constant_id(Py_None)};
+    return Outcome::Done;
+  }
+  if (stolen == Py_None && kind == NodeKind::TensorGetAttribute && id >= 0 && !is_tainted) {
+    // After a backward or a store in the trace, whether a gradient is there follows from the trace.
+    *out = {stolen, constant_id(Py_None)};
+    return Outcome::Done;
+  }
+  *out = {stolen, id};
+  return Outcome::Done;
+}
+
+Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out) {
+  host::TorchCallable info = host::classify_torch_callable(callable.object);
+  std::string name = info.is_torch && info.name != nullptr ? info.name : callable_name(callable.object);
+  bool scalars_may_vary = takes_scalars(name.c_str());
+  std::vector<ValueId> operands{callable.id};
+  bool any_tensor = false, is_tainted = false, all_plain = true;
+  for (int i = 0; i < n; i++) {
+    if (!prepare_torch_argument(args[i], scalars_may_vary)) {
+      return stop(UnsupportedCode::UnmodelledOperation, "an argument of " + name + " of unknown origin or contents");
+    }
+    operands.push_back(args[i].id);
+    any_tensor = any_tensor || has_tensor(args[i]);
+    if (host::is_tensor(args[i].object) && !host::is_plain_tensor(args[i].object)) all_plain = false;
+    is_tainted = is_tainted || is_meta_tainted(args[i]);
+  }
+  if (info.is_torch && info.kind == host::TorchCallableKind::Opaque) return call_opaque(callable);
+  host::TorchCallableKind kind = info.is_torch ? info.kind : host::TorchCallableKind::Sync;
+  PyObject* result;
+  bool saw_callback;
+  {
+    CCall bracket(*this);
+    result = call_live(callable.object, args, n, kwnames);
+    saw_callback = bracket.saw_callback();
+  }
+  if (result == nullptr) {
+    if (active_) lose("a call of " + name + " that raised");
+    return Outcome::Raised;
+  }
+  if (!active_) {
+    *out = {result, kNoValue};
+    return Outcome::Done;
+  }
+  using Kind = host::TorchCallableKind;
+  bool is_folded = kind == Kind::Metadata && !is_tainted && all_plain;
+  if (!any_tensor && (kind == Kind::StateRead || kind == Kind::Metadata) && !host::is_tensor(result)) is_folded = true;
+  if (!any_tensor && kind == Kind::Tensor && result != Py_None && can_be_constant(result)) is_folded = true;
+  if (is_folded) {
+    *out = new_constant(result);
+    if (saw_callback) forget_after_callback();
+    return Outcome::Done;
+  }
+  if (kind == Kind::DataDependent) {
+    std::vector<PyObject*> values;
+    for (int i = 0; i < n; i++) values.push_back(args[i].object);
+    if (host::has_data_dependent_sizes(info, values.data(), values.size(), kwnames)) is_tainted = true;
+  }
+  if (!all_plain) is_tainted = true;  // a subclass decides in Python
+  NodeKind node = NodeKind::TensorCall;
+  if (kind == Kind::Sync) node = NodeKind::SyncCall;
+  if (kind == Kind::StateWrite || (!any_tensor && result == Py_None)) node = NodeKind::StateCall;
+  if (kind == Kind::Metadata) node = NodeKind::SyncCall;
+  if (kind == Kind::StateRead) node = NodeKind::SyncCall;
+  Outcome outcome = finish_torch_result(node, operands, kwnames, 0, result, is_tainted, out);
+  if (kind == Kind::MutatesMetadata && n > 0 && args[0].id >= 0 && active_) {
+    // What follows from the arguments' metadata still follows; only a pre fact must not be used for the new state.
+    facts_[args[0].id].is_meta_known = true;
+    if (out->object == args[0].object) out->id = args[0].id;
+  }
+  if (kind == Kind::Backward) grads_written_ = true;
+  if (saw_callback) forget_after_callback();
+  return outcome;
+}
+
+}  // namespace reprise::capture

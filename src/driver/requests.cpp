@@ -1,0 +1,71 @@
+#include "driver/requests.h"
+
+#include "driver/session.h"
+#include "host/cpython/hook.h"
+#include "interp/evaluator.h"
+#include "runtime/compile_context.h"
+#include "runtime/drive.h"
+#include "runtime/hook.h"
+
+namespace reprise::driver {
+
+namespace {
+
+class Requests : public runtime::CompileRequests {
+ public:
+  PyObject* record_call(runtime::CompileContext& context, PyObject* function, PyObject* const* args, size_t nargsf,
+                        PyObject* kwnames) override {
+    runtime::ContextRef hold(&context);
+    runtime::Place& place = context.get_place(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function)), 0);
+    place.note_recording_started();
+    runtime::HookScope hook(*this);
+    PyObject* result;
+    {
+      runtime::PhaseTimer timer(context.statistics, runtime::Phase::Record);
+      Session session(context, place, PyThreadState_Get());
+      session.recorder().expect_root_call(function);
+      result = PyObject_Vectorcall(function, args, nargsf, kwnames);
+      session.finish();
+    }
+    return result;
+  }
+
+  runtime::RecordResult record_from(runtime::CompileContext& context, PyThreadState* thread, host::Frame* frame,
+                                    runtime::Place& place) override {
+    runtime::ContextRef hold(&context);
+    place.note_recording_started();
+    runtime::HookScope hook(*this);
+    Session session(context, place, thread);
+    session.recorder().expect_root_frame(frame);
+    interp::RunResult result = interp::run_frame(session.recorder(), thread, frame, false);
+    session.finish();
+    if (result.status == interp::RunResult::Returned) return {runtime::RecordResult::Frame::Gone, result.value};
+    if (session.raise_if_graph_break()) {
+      return {runtime::RecordResult::Frame::Gone, host::run_default(thread, frame, 1)};
+    }
+    return {runtime::RecordResult::Frame::Intact, nullptr};
+  }
+
+  bool is_recording() const override {
+    Session* session = Session::find_current();
+    return session != nullptr && session->recorder().is_recording();
+  }
+
+  PyObject* on_recorded_frame(PyThreadState* thread, host::Frame* frame, int throwflag) override {
+    Session& session = *Session::find_current();
+    if (session.recorder().classify_frame(frame, throwflag) == capture::Recorder::FrameUse::Record &&
+        host::can_drive(thread, frame)) {
+      return session.run_frame(thread, frame, throwflag);
+    }
+    return session.pass_through(thread, frame, throwflag);
+  }
+};
+
+}  // namespace
+
+runtime::CompileRequests& requests() {
+  static Requests kRequests;
+  return kRequests;
+}
+
+}  // namespace reprise::driver

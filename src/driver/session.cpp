@@ -1,0 +1,105 @@
+#include "driver/session.h"
+
+#include <string>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "entry/entry.h"
+#include "host/cpython/hook.h"
+#include "interp/evaluator.h"
+#include "runtime/compiled_callable.h"
+#include "runtime/drive.h"
+#include "runtime/errors.h"
+#include "runtime/plan_places.h"
+#include "trace/trace.h"
+
+namespace reprise::driver {
+
+namespace {
+
+thread_local Session* t_session = nullptr;
+
+bool unwrap_compiled(PyObject* object, PyObject** function, PyObject** self) {
+  runtime::CallTarget target = runtime::find_call_target(object);
+  *function = target.function;
+  *self = target.self;
+  return target.function != nullptr;
+}
+
+capture::RecorderOptions make_options(const runtime::CompileContext& context) {
+  capture::RecorderOptions options;
+  options.max_items = context.options.max_trace_items;
+  options.unwrap_compiled = unwrap_compiled;
+  return options;
+}
+
+void dump(base::LogWord word, const std::string& title, const std::string& text) {
+  base::write_log(word, title + "\n" + text);
+}
+
+}  // namespace
+
+Session::Session(runtime::CompileContext& context, runtime::Place& place, PyThreadState* thread)
+    : context_(&context), place_(place), recorder_(make_options(context), thread), outer_(t_session) {
+  t_session = this;
+}
+
+Session::~Session() { t_session = outer_; }
+
+Session* Session::find_current() { return t_session; }
+
+PyObject* Session::pass_through(PyThreadState* thread, host::Frame* frame, bool throwflag) {
+  recorder_.begin_pass_through();
+  PyObject* result = host::run_previous(thread, frame, throwflag);
+  recorder_.end_pass_through();
+  return result;
+}
+
+PyObject* Session::run_frame(PyThreadState* thread, host::Frame* frame, bool throwflag) {
+  interp::RunResult result = interp::run_frame(recorder_, thread, frame, throwflag);
+  if (result.status == interp::RunResult::Returned) return result.value;
+  finish();
+  if (raise_if_graph_break()) return host::run_default(thread, frame, 1);
+  runtime::DriveScope scope(*context_);
+  return runtime::drive(*context_, thread, frame, 0);
+}
+
+bool Session::raise_if_graph_break() {
+  if (!context_->options.fullgraph || recorder_.is_recording() || recorder_.end_text().empty()) return false;
+  runtime::raise_graph_break(recorder_.end_text());
+  return true;
+}
+
+void Session::finish() {
+  if (is_finished_) return;
+  is_finished_ = true;
+  // The exception that may be on its way must not be seen, or lost, by what runs here.
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  std::string reason = recorder_.end_text();
+  std::unique_ptr<entry::Entry> entry;
+  try {
+    if (std::unique_ptr<trace::Trace> trace = recorder_.take_trace()) {
+      if (base::is_log_enabled(base::LogWord::Trace)) dump(base::LogWord::Trace, context_->name, trace::print_trace(*trace));
+      bool is_return = trace->end == trace::EndKind::Return;
+      if (!is_return) runtime::plan_places_behind(*context_, *trace);
+      bool is_empty = !is_return && !trace->is_call_entry && trace->items.size() == 0;
+      if (!is_empty) {
+        runtime::PhaseTimer timer(context_->statistics, runtime::Phase::Entry);
+        entry = entry::make_entry(std::move(trace), &reason);
+      }
+    }
+  } catch (const base::InternalError& error) {
+    reason = std::string("internal error: ") + error.what();
+  }
+  if (entry != nullptr) {
+    if (base::is_log_enabled(base::LogWord::Entry)) dump(base::LogWord::Entry, context_->name, entry->print());
+    place_.publish(std::move(entry));
+  } else {
+    place_.note_recording_failed(reason.empty() ? "nothing could be recorded" : reason);
+  }
+  PyErr_Clear();
+  PyErr_Restore(type, value, traceback);
+}
+
+}  // namespace reprise::driver

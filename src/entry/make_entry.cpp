@@ -1,0 +1,180 @@
+// From a trace to an entry: liveness, the guard program, and the live late items as flat steps over slots.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "entry/entry.h"
+#include "entry/exit_program.h"
+
+namespace reprise::entry {
+
+using trace::Category;
+using trace::FactKind;
+using trace::kNeverUsed;
+using trace::kNoValue;
+using trace::kUsedAtEnd;
+using trace::NodeKind;
+using trace::ValueId;
+
+class EntryBuilder {
+ public:
+  explicit EntryBuilder(std::unique_ptr<trace::Trace> trace) : entry_(new Entry()), trace_(*trace) {
+    entry_->trace_ = std::move(trace);
+  }
+
+  std::unique_ptr<Entry> build(std::string* reason) {
+    if (std::string error = run(); !error.empty()) {
+      if (reason != nullptr) *reason = std::move(error);
+      return nullptr;
+    }
+    return std::move(entry_);
+  }
+
+ private:
+  std::string run() {
+    if (std::string error = trace::verify_trace(trace_); !error.empty()) return "broken trace: " + error;
+    entry_->liveness_ = trace::compute_liveness(trace_);
+    if (std::string error = find_unsupported(); !error.empty()) return error;
+    assign_early_slots();
+    if (std::string error = entry_->guards_.build(trace_, kept_); !error.empty()) return error;
+    sort_by_last_use();
+    for (size_t i = 0; i < trace_.items.size(); i++) add_item(static_cast<int32_t>(i));
+    entry_->slot_count_ = next_slot_;
+    for (int32_t& operand : entry_->operands_) {
+      if (operand < 0) operand = next_slot_;
+    }
+    if (trace_.end == trace::EndKind::Return) entry_->result_slot_ = entry_->slot_of_value_[trace_.result];
+    return "";
+  }
+
+  bool is_live(ValueId id) const { return entry_->liveness_.is_live[id] != 0; }
+
+  std::string find_unsupported() const {
+    for (const trace::Item& item : trace_.items) {
+      if (item.guard >= 0 || !is_live(item.value)) continue;
+      const trace::Value& value = trace_.values[item.value];
+      if (value.kind == NodeKind::Generator) return "a generator that was made in the trace reaches compiled code";
+      // Its position and that of its sources would both be replayed.
+      if (value.kind == NodeKind::Iterator) {
+        for (ValueId source : trace_.operands(item.value)) {
+          if (trace_.values[source].kind == NodeKind::Iterator) return "an iterator over iterators reaches compiled code";
+        }
+      }
+    }
+    return "";
+  }
+
+  // Constants that steps use, and pre values that steps or exits need.
+  void assign_early_slots() {
+    std::vector<int32_t>& slot_of = entry_->slot_of_value_;
+    slot_of.assign(trace_.values.size(), -1);
+    std::vector<uint8_t> is_used(trace_.values.size(), 0);
+    auto use = [&](ValueId id) {
+      if (id != kNoValue) is_used[id] = 1;
+    };
+    for (const trace::Item& item : trace_.items) {
+      if (item.guard >= 0) {
+        const trace::Guard& guard = trace_.guards[item.guard];
+        if (trace_.values[guard.value].is_pre) continue;
+        if (guard.fact == FactKind::Same || guard.fact == FactKind::Different) use(static_cast<ValueId>(guard.n));
+      } else if (is_live(item.value) && !trace_.values[item.value].is_pre) {
+        for (ValueId operand : trace_.operands(item.value)) use(operand);
+      }
+    }
+    if (trace_.end == trace::EndKind::Return) use(trace_.result);
+    for (size_t id = 0; id < trace_.values.size(); id++) {
+      if (trace_.values[id].kind != NodeKind::Const || !is_used[id]) continue;
+      slot_of[id] = next_slot_++;
+      entry_->constants_.push_back(trace_.values[id].object);
+    }
+    for (size_t id = 0; id < trace_.values.size(); id++) {
+      const trace::Value& value = trace_.values[id];
+      if (!value.is_pre || value.kind == NodeKind::Const || value.item < 0) continue;
+      if (!is_live(static_cast<ValueId>(id)) || entry_->liveness_.last_use[id] == kNeverUsed) continue;
+      slot_of[id] = next_slot_++;
+      kept_.push_back(static_cast<ValueId>(id));
+    }
+    entry_->first_late_slot_ = next_slot_;
+  }
+
+  void sort_by_last_use() {
+    for (size_t id = 0; id < trace_.values.size(); id++) {
+      const int32_t last = entry_->liveness_.last_use[id];
+      const trace::Value& value = trace_.values[id];
+      if (last == kNeverUsed || last == kUsedAtEnd || value.kind == NodeKind::Const || !is_live(static_cast<ValueId>(id))) continue;
+      dying_.push_back({last, static_cast<ValueId>(id)});
+    }
+    std::sort(dying_.begin(), dying_.end());
+  }
+
+  int32_t take_slot() {
+    if (free_slots_.empty()) return next_slot_++;
+    const int32_t slot = free_slots_.back();
+    free_slots_.pop_back();
+    return slot;
+  }
+
+  void add_item(int32_t index) {
+    const trace::Item& item = trace_.items[index];
+    Step step;
+    step.item = index;
+    if (item.guard >= 0) {
+      const trace::Guard& guard = trace_.guards[item.guard];
+      if (trace_.values[guard.value].is_pre) return;
+      step.is_guard = true;
+      step.kind = static_cast<uint8_t>(guard.fact);
+      step.slot = slot_of(guard.value);
+      step.object = guard.object;
+      step.snapshot = guard.snapshot;
+      const bool compares = guard.fact == FactKind::Same || guard.fact == FactKind::Different;
+      step.n = compares ? slot_of(static_cast<ValueId>(guard.n)) : static_cast<int32_t>(guard.n);
+    } else {
+      const trace::Value& value = trace_.values[item.value];
+      if (value.is_pre || !is_live(item.value)) return;
+      step.kind = static_cast<uint8_t>(value.kind);
+      step.n = value.n;
+      step.object = value.object;
+      step.snapshot = value.snapshot;
+      const std::span<const ValueId> operands = trace_.operands(item.value);
+      step.operands = static_cast<uint32_t>(entry_->operands_.size());
+      step.operand_count = static_cast<uint32_t>(operands.size());
+      entry_->max_operand_count_ = std::max(entry_->max_operand_count_, step.operand_count);
+      for (ValueId operand : operands) entry_->operands_.push_back(operand == kNoValue ? -1 : slot_of(operand));
+      // A result that dies at once needs no slot.
+      if (entry_->liveness_.last_use[item.value] != index) {
+        step.slot = take_slot();
+        entry_->slot_of_value_[item.value] = step.slot;
+      }
+    }
+    step.frees = static_cast<uint32_t>(entry_->frees_.size());
+    for (; next_dying_ < dying_.size() && dying_[next_dying_].first <= index; next_dying_++) {
+      const ValueId id = dying_[next_dying_].second;
+      const int32_t slot = entry_->slot_of_value_[id];
+      if (slot < 0) continue;
+      entry_->frees_.push_back(slot);
+      step.free_count++;
+      if (slot >= entry_->first_late_slot_) free_slots_.push_back(slot);
+    }
+    entry_->steps_.push_back(step);
+  }
+
+  int32_t slot_of(ValueId id) const {
+    const int32_t slot = entry_->slot_of_value_[id];
+    REPRISE_CHECK(slot >= 0, "%" + std::to_string(id) + " is used but has no slot");
+    return slot;
+  }
+
+  std::unique_ptr<Entry> entry_;
+  const trace::Trace& trace_;
+  std::vector<ValueId> kept_;
+  std::vector<std::pair<int32_t, ValueId>> dying_;  // by the item that uses a value last
+  size_t next_dying_ = 0;
+  std::vector<int32_t> free_slots_;
+  int32_t next_slot_ = 0;
+};
+
+std::unique_ptr<Entry> make_entry(std::unique_ptr<trace::Trace> trace, std::string* reason) {
+  return EntryBuilder(std::move(trace)).build(reason);
+}
+
+}  // namespace reprise::entry

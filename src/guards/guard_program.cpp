@@ -1,0 +1,233 @@
+// Guard programs: the rules.
+//
+//  1. A guard program holds the pre nodes and entry guards of a trace that somebody needs, in trace order. An operation
+//     runs only after all operations in front of it held, so a fact (a type, a length) protects the reads behind it.
+//  2. It decides without running Python code: a read that would call user code, or meets an object it is not made for,
+//     fails. `make_entry` refuses a trace whose program could never hold for that reason.
+//  3. It answers for the moment of the call only. Nothing is kept alive between two checks but constants, types and
+//     functions of the trace, and scalars.
+//  4. Cheap and general things first: the torch state word, then the versions of types, then the heap.
+//  5. A type's version that moved fails, unless the trace lists every look-up that it made in the type: then these are
+//     repeated, and the new version is adopted when they find the same objects.
+//  6. A success makes a stamp set (stamps.h), keyed by the arguments that are objects with an instance dict: one
+//     compiled block that serves twelve layers has twelve. Stamps may skip work, never change an answer.
+//  7. A failing check under stamps leaves the set usable: two entries that alternate (train and eval) both stay cheap.
+//  8. Sets are bounded in number and memory; an argument that is a new object at each call is not a root.
+//  9. A check that is entered again from inside itself (a getset of an extension that runs Python) works on values of
+//     its own, without stamps.
+// 10. A failure is an index. Its text, and what was found instead, are made on demand.
+#include "guards/guard_program.h"
+
+#include <algorithm>
+
+#include "guards/facts.h"
+#include "host/cpython/watch.h"
+#include "trace/object_text.h"
+
+namespace reprise::guards {
+
+using trace::FactKind;
+
+namespace {
+
+constexpr size_t kLeastStampSets = 4, kMostStampSets = 64, kStampedOps = 200'000;  // bounds of rule 8
+constexpr uint32_t kMaxRootChanges = 128;
+constexpr uint32_t kEagerStampSets = 64;  // sets made without asking whether they pay
+constexpr uint64_t kStampInterval = 16;   // afterwards one full pass in so many makes a set
+
+class Flag {
+ public:
+  explicit Flag(bool& flag) : flag_(flag) { flag_ = true; }
+  ~Flag() { flag_ = false; }
+  Flag(const Flag&) = delete;
+  Flag& operator=(const Flag&) = delete;
+
+ private:
+  bool& flag_;
+};
+
+}  // namespace
+
+GuardProgram::GuardProgram() = default;
+GuardProgram::~GuardProgram() = default;
+
+std::string GuardProgram::build(const trace::Trace& trace, std::span<const trace::ValueId> kept) {
+  drop_stamps();
+  if (std::string error = build_guard_code(trace, kept, &code_); !error.empty()) return error;
+  type_words_.clear();
+  for (const trace::TypeVersion& version : trace.type_versions) {
+    const auto* address = static_cast<const uint32_t*>(host::make_type_stamp(version.type).address);
+    type_words_.push_back({address, version.version});
+  }
+  may_be_root_.assign(static_cast<size_t>(trace.slot_count), 1);
+  root_changes_.assign(may_be_root_.size(), 0);
+  return "";
+}
+
+bool GuardProgram::check(PyObject* const* args, PyObject** kept_values) {
+  if (!check_state() || !check_type_versions()) return false;
+  Temporaries temporaries;
+  if (is_running_) {
+    std::vector<PyObject*> values(code_.initial);
+    if (!run_all(args, values.data(), temporaries)) return false;
+    keep_values(values.data(), kept_values);
+    return true;
+  }
+  const Flag running(is_running_);
+  for (size_t i = 0; i < stamp_sets_.size(); i++) {
+    if (!stamp_sets_[i]->fits(args)) continue;
+    if (i > 0) std::rotate(stamp_sets_.begin(), stamp_sets_.begin() + static_cast<ptrdiff_t>(i), stamp_sets_.begin() + static_cast<ptrdiff_t>(i) + 1);
+    StampSet& set = *stamp_sets_.front();
+    int32_t failed_op = -1;
+    switch (set.check(args, temporaries, &failed_op)) {
+      case StampSet::Outcome::Holds:
+        ++stamped_passes_;
+        keep_values(set.values(), kept_values);
+        return true;
+      case StampSet::Outcome::Fails:
+        fail_at(failed_op);
+        return false;
+      case StampSet::Outcome::Unusable:
+        repairs_of_dropped_sets_ += set.repair_count();
+        stamp_sets_.erase(stamp_sets_.begin());
+        break;
+    }
+    break;
+  }
+  scratch_.assign(code_.initial.begin(), code_.initial.end());
+  if (!run_all(args, scratch_.data(), temporaries)) return false;
+  keep_values(scratch_.data(), kept_values);
+  make_stamp_set(scratch_);
+  return true;
+}
+
+bool GuardProgram::check_state() {
+  host::capture_state_word(state_now_);
+  if (state_now_ == code_.trace->state_word) return true;
+  failure_ = {Failure::State, -1};
+  return false;
+}
+
+bool GuardProgram::check_type_versions() {
+  for (size_t i = 0; i < type_words_.size(); i++) {
+    if (*type_words_[i].address == type_words_[i].expected) [[likely]] continue;
+    if (renew_type_version(i)) continue;
+    failure_ = {Failure::TypeVersion, static_cast<int32_t>(i)};
+    return false;
+  }
+  return true;
+}
+
+bool GuardProgram::renew_type_version(size_t index) {
+  const trace::TypeVersion& version = code_.trace->type_versions[index];
+  if (!version.has_all_lookups) return false;
+  for (const trace::TypeLookup& lookup : code_.trace->type_lookups) {
+    if (lookup.type == version.type && _PyType_Lookup(lookup.type, lookup.name) != lookup.found) return false;
+  }
+  const uint32_t now = host::get_type_version(version.type);
+  if (now != 0) type_words_[index].expected = now;  // 0: versions are used up; look again each time
+  return true;
+}
+
+bool GuardProgram::run_all(PyObject* const* args, PyObject** values, Temporaries& temporaries) {
+  ++full_passes_;
+  for (size_t i = 0; i < code_.ops.size(); i++) {
+    if (run_guard_op(code_, code_.ops[i], args, values, temporaries)) continue;
+    fail_at(static_cast<int32_t>(i));
+    return false;
+  }
+  return true;
+}
+
+void GuardProgram::keep_values(PyObject* const* values, PyObject** kept_values) const {
+  for (size_t i = 0; i < code_.kept_slots.size(); i++) kept_values[i] = Py_XNewRef(values[code_.kept_slots[i]]);
+}
+
+void GuardProgram::make_stamp_set(std::span<PyObject* const> values) {
+  if (stamp_sets_made_ >= kEagerStampSets && full_passes_ % kStampInterval != 0) return;
+  ++stamp_sets_made_;
+  const size_t limit = std::clamp(kStampedOps / (code_.ops.size() + 1), kLeastStampSets, kMostStampSets);
+  if (!stamp_sets_.empty()) {  // no set fits: its roots are other objects
+    for (size_t n = 0; n < may_be_root_.size(); n++) {
+      if (stamp_sets_.front()->is_root(static_cast<int32_t>(n)) && ++root_changes_[n] > kMaxRootChanges) may_be_root_[n] = 0;
+    }
+    if (stamp_sets_.size() >= limit) {
+      repairs_of_dropped_sets_ += stamp_sets_.back()->repair_count();
+      stamp_sets_.pop_back();
+    }
+  }
+  stamp_sets_.insert(stamp_sets_.begin(), std::make_unique<StampSet>(code_, values, may_be_root_));
+}
+
+void GuardProgram::drop_stamps() {
+  for (const auto& set : stamp_sets_) repairs_of_dropped_sets_ += set->repair_count();
+  stamp_sets_.clear();
+}
+
+void GuardProgram::fail_at(int32_t op) {
+  failure_ = {code_.ops[op].is_fact ? Failure::Fact : Failure::Read, code_.origins[op]};
+}
+
+std::string GuardProgram::describe_failure() const {
+  const trace::Trace& trace = *code_.trace;
+  switch (failure_.kind) {
+    case Failure::None:
+      return "";
+    case Failure::State:
+      return "torch state: " + host::describe_state_difference(trace.state_word, state_now_);
+    case Failure::TypeVersion:
+      return "class " + trace::describe_type(trace.type_versions[failure_.index].type) + " is unchanged";
+    case Failure::Fact:
+      return trace::describe_guard(trace, trace.guards[failure_.index]);
+    case Failure::Read:
+      return trace::describe_value(trace, failure_.index) + " can be read";
+  }
+  return "";
+}
+
+std::string GuardProgram::explain(PyObject* const* args) {
+  if (!check_state() || !check_type_versions()) return describe_failure();
+  Temporaries temporaries;
+  std::vector<PyObject*> values(code_.initial);
+  if (run_all(args, values.data(), temporaries)) return "";
+  const std::string expected = describe_failure();
+  if (failure_.kind != Failure::Fact) return expected;
+  const trace::Guard& guard = code_.trace->guards[failure_.index];
+  for (size_t i = 0; i < code_.ops.size(); i++) {
+    if (!code_.ops[i].is_fact || code_.origins[i] != failure_.index) continue;
+    PyObject* found = values[code_.ops[i].slot];
+    if (found != nullptr && guard.fact == FactKind::Type) return expected + "; found " + trace::describe_type(Py_TYPE(found));
+    if (found != nullptr && guard.fact == FactKind::Length) return expected + "; found " + std::to_string(find_length(found));
+    if (guard.fact == FactKind::TensorMeta) {
+      return expected + "; " + host::describe_meta_mismatch(*code_.trace->tensor_metas[guard.n], found);
+    }
+    return expected + "; found " + trace::describe_object(found);
+  }
+  return expected;
+}
+
+GuardProgram::Statistics GuardProgram::statistics() const {
+  Statistics result;
+  result.full_passes = full_passes_;
+  result.stamped_passes = stamped_passes_;
+  result.repairs = repairs_of_dropped_sets_;
+  for (const auto& set : stamp_sets_) result.repairs += set->repair_count();
+  result.op_count = code_.ops.size();
+  result.stamp_set_count = stamp_sets_.size();
+  if (!stamp_sets_.empty()) {
+    result.word_count = stamp_sets_.front()->word_count();
+    result.slow_op_count = stamp_sets_.front()->slow_op_count();
+    result.tensor_count = stamp_sets_.front()->tensor_count();
+  }
+  return result;
+}
+
+size_t GuardProgram::size_bytes() const {
+  size_t size = code_.ops.size() * (sizeof(GuardOp) + sizeof(int32_t)) +
+                (code_.operand_pool.size() + code_.users.size() + code_.kept_slots.size()) * sizeof(int32_t) +
+                code_.initial.size() * 2 * sizeof(void*);
+  for (const auto& set : stamp_sets_) size += set->size_bytes();
+  return size;
+}
+
+}  // namespace reprise::guards

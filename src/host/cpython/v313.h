@@ -1,0 +1,115 @@
+// CPython 3.13 (with the GIL): the internals that frame_view.h gives to the evaluator. Layout facts hold for every 3.13.x.
+//
+// A frame stands *at* an instruction (`instr_ptr`): the one that is executed while it runs, the next one while it does not.
+// When a frame fails, handlers are looked up in front of that instruction but the traceback shows its line, so "failed at
+// this instruction" cannot be handed to CPython: raising frames are left natively (unwind.h).
+#pragma once
+
+#include <Python.h>
+
+#ifdef Py_GIL_DISABLED
+#error "the free-threaded build of CPython 3.13 is not supported"
+#endif
+
+#pragma push_macro("HAVE_STD_ATOMIC")
+#pragma push_macro("_PyGC_FINALIZED")
+#undef HAVE_STD_ATOMIC
+#undef _PyGC_FINALIZED
+#define Py_BUILD_CORE 1
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpedantic"
+#pragma GCC diagnostic ignored "-Wconversion"
+#include <internal/pycore_ceval.h>
+#include <internal/pycore_code.h>
+#include <internal/pycore_frame.h>
+#include <internal/pycore_interp.h>
+#pragma GCC diagnostic pop
+#undef Py_BUILD_CORE
+#pragma pop_macro("_PyGC_FINALIZED")
+#pragma pop_macro("HAVE_STD_ATOMIC")
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+
+#include "host/cpython/frame.h"
+
+namespace reprise::host::view {
+
+inline constexpr bool kCallerClearsFrame = false;
+
+inline PyCodeObject* code(const Frame* frame) { return reinterpret_cast<PyCodeObject*>(frame->f_executable); }
+inline void replace_code(Frame* frame, PyCodeObject* code) { frame->f_executable = reinterpret_cast<PyObject*>(code); }
+inline PyObject* function(const Frame* frame) { return frame->f_funcobj; }
+
+inline int32_t next_unit(const Frame* frame) {
+  return static_cast<int32_t>(frame->instr_ptr - _PyCode_CODE(code(frame)));
+}
+inline int32_t current_unit(const Frame* frame) { return next_unit(frame); }
+inline void set_boundary(Frame* frame, int32_t unit) { frame->instr_ptr = _PyCode_CODE(code(frame)) + unit; }
+/// "Executing the instruction at `first + unit`".
+inline void set_current(Frame* frame, _Py_CODEUNIT* first, int32_t unit) { frame->instr_ptr = first + unit; }
+/// In front of RESUME: the frame does not show in tracebacks.
+inline bool is_incomplete(const Frame* frame) { return _PyFrame_IsIncomplete(const_cast<Frame*>(frame)); }
+
+inline uintptr_t eval_breaker(PyThreadState* thread) {
+  return __atomic_load_n(&thread->eval_breaker, __ATOMIC_RELAXED);
+}
+inline bool has_pending_work(PyThreadState* thread) { return (eval_breaker(thread) & _PY_EVAL_EVENTS_MASK) != 0; }
+inline uintptr_t monitoring_version(PyThreadState* thread) {
+  return eval_breaker(thread) & ~static_cast<uintptr_t>(_PY_EVAL_EVENTS_MASK);
+}
+
+/// The code has been instrumented for the tools that are active now (or there are none).
+inline bool is_instrumentation_current(PyThreadState* thread, PyCodeObject* code) {
+  return code->_co_instrumentation_version == monitoring_version(thread);
+}
+
+/// Tracing, profiling or monitoring is on for what this frame does.
+inline bool is_observed(PyThreadState* thread, PyCodeObject* code) {
+  if (thread->tracing) return true;
+  if (monitoring_version(thread) == 0 && code->_co_monitoring == nullptr) [[likely]] return false;
+  const auto has_tools = [](const auto& monitors) {
+    return std::any_of(std::begin(monitors.tools), std::end(monitors.tools), [](auto tools) { return tools != 0; });
+  };
+  return !is_instrumentation_current(thread, code) || has_tools(thread->interp->monitors) ||
+         (code->_co_monitoring != nullptr && has_tools(code->_co_monitoring->active_monitors));
+}
+
+inline bool has_recursion_left(PyThreadState* thread, int frames) {
+  return thread->py_recursion_remaining > frames && thread->c_recursion_remaining > frames + 3;
+}
+inline int recursion_depth(PyThreadState* thread) {
+  return thread->py_recursion_limit - thread->py_recursion_remaining;
+}
+inline int c_recursion_left(PyThreadState* thread) { return thread->c_recursion_remaining; }
+inline Frame* current_frame(PyThreadState* thread) { return thread->current_frame; }
+inline PyObject* import_function(PyThreadState* thread) { return thread->interp->imports.import_func; }
+inline PyCodeObject* generator_code(PyGenObject* generator) {
+  return code(reinterpret_cast<Frame*>(generator->gi_iframe));
+}
+
+/// One frame that we evaluate, linked into its thread between `enter` and `leave`.
+class FrameLink {
+ public:
+  void enter(PyThreadState* thread, Frame* frame) {
+    frame->previous = thread->current_frame;
+    frame->stacktop = -1;  // the garbage collector must not look at a live value stack
+    thread->current_frame = frame;
+    --thread->py_recursion_remaining;
+    --thread->c_recursion_remaining;
+    monitoring_version_ = monitoring_version(thread);
+  }
+  void leave(PyThreadState* thread) {
+    thread->current_frame = thread->current_frame->previous;
+    ++thread->py_recursion_remaining;
+    ++thread->c_recursion_remaining;
+  }
+  /// A callee has changed what is monitored: CPython must go on.
+  bool is_interrupted(PyThreadState* thread) const { return monitoring_version(thread) != monitoring_version_; }
+
+ private:
+  uintptr_t monitoring_version_;
+};
+
+}  // namespace reprise::host::view

@@ -1,0 +1,46 @@
+// What the run time asks of the driver: record from here. Implemented in src/driver; runtime/ never names it.
+//
+// Threads: called with the GIL held, on the thread that runs the program.
+#pragma once
+
+#include <Python.h>
+
+#include <cstddef>
+
+#include "host/cpython/frame.h"
+
+namespace reprise::runtime {
+
+class CompileContext;
+class Place;
+
+struct RecordResult {
+  enum class Frame : uint8_t {
+    Intact,  // the frame stands at a boundary, unlinked, and the caller goes on with it
+    Gone,    // the frame has been left: `value` is its result, or null with a Python exception set
+  };
+  Frame frame = Frame::Intact;
+  PyObject* value = nullptr;  // new reference
+};
+
+class CompileRequests {
+ public:
+  virtual ~CompileRequests() = default;
+
+  /// A call of a compiled callable that no entry serves: installs a recording, calls `function` (vectorcall
+  /// convention) and publishes what came of it at `context.get_place(code, 0)`. The value is the call's own.
+  virtual PyObject* record_call(CompileContext& context, PyObject* function, PyObject* const* args, size_t nargsf,
+                                PyObject* kwnames) = 0;
+
+  /// Records from a boundary of an existing frame that is being driven. `frame` is unlinked and stands in front of
+  /// the instruction at `place`. When the recording ends inside the frame, the frame is left intact at that boundary.
+  virtual RecordResult record_from(CompileContext& context, PyThreadState* thread, host::Frame* frame, Place& place) = 0;
+
+  /// Whether this thread is recording.
+  virtual bool is_recording() const = 0;
+
+  /// A frame that reached the frame hook while this thread is recording. Returns the frame's result.
+  virtual PyObject* on_recorded_frame(PyThreadState* thread, host::Frame* frame, int throwflag) = 0;
+};
+
+}  // namespace reprise::runtime

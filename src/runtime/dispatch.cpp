@@ -1,0 +1,177 @@
+#include "runtime/dispatch.h"
+
+#include <utility>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "guards/dispatcher.h"
+#include "host/cpython/rebuild.h"
+#include "runtime/drive.h"
+#include "runtime/errors.h"
+#include "runtime/hook.h"
+#include "runtime/plan_places.h"
+
+namespace reprise::runtime {
+namespace {
+
+// A call entry read its function's closure and globals as constants; the others found the closure in the frame.
+bool is_for_function(const trace::Trace& trace, PyObject* function, PyObject* globals) {
+  return trace.function == function || (!trace.is_call_entry && trace.globals == globals);
+}
+
+// Travels through run_entry to the callbacks below.
+struct Continuation {
+  CompileContext& context;
+  PublishedEntry& entry;
+  host::Frame* root_frame;
+  bool is_root_ready = false;
+  PyObject* handled_exception = nullptr;  // owned: what the root frame handles where it stands ready
+  std::string graph_break;                // not empty: raise GraphBreak instead of going on
+};
+
+std::string describe_exit(const trace::Trace& trace, const ExitInfo& info) {
+  std::string text;
+  if (info.snapshot >= 0) text = trace::describe_place(trace.frame_states[trace.snapshots[info.snapshot].frame]) + ": ";
+  switch (info.kind) {
+    case ExitKind::None:
+      return "returned";
+    case ExitKind::Guard:
+      return text + "guard failed: " + trace::describe_guard(trace, trace.guards[info.guard]);
+    case ExitKind::End:
+      return text + trace.end_text;
+    case ExitKind::Error:
+      return text + "an operation raised";
+  }
+  return text;
+}
+
+void plan_after_late_guard(CompileContext& context, const trace::Trace& trace, const ExitInfo& info) {
+  std::vector<ResumePoint> frames = list_resume_points(trace, info.snapshot);
+  if (frames.empty()) return;
+  Place& place = context.get_place(frames.back().code, frames.back().unit);
+  if (++place.exits == kLateGuardPatience) {
+    plan_places(context, frames, PlanFrom::Here,
+                "exits at the guard " + trace::describe_guard(trace, trace.guards[info.guard]));
+  }
+}
+
+void on_exit(void* data, entry::Entry& entry, const ExitInfo& info) {
+  Continuation& continuation = *static_cast<Continuation*>(data);
+  CompileContext& context = continuation.context;
+  const trace::Trace& trace = entry.trace();
+  ++context.statistics.side_exits;
+  if (info.snapshot >= 0) {
+    size_t frames = list_resume_points(trace, info.snapshot).size();
+    context.statistics.rebuilt_frames += frames - (continuation.root_frame != nullptr);
+  }
+  if (base::is_log_enabled(base::LogWord::Exits)) {
+    base::write_log(base::LogWord::Exits, context.name + ": entry " + std::to_string(continuation.entry.serial) +
+                                              " exits at " + describe_exit(trace, info));
+  }
+  switch (info.kind) {
+    case ExitKind::None:
+    case ExitKind::Error:
+      return;
+    case ExitKind::Guard:
+      ++context.statistics.late_guard_exits;
+      plan_after_late_guard(context, trace, info);
+      break;
+    case ExitKind::End:
+      ++context.statistics.opaque_calls;
+      if (!continuation.entry.is_end_planned) {
+        continuation.entry.is_end_planned = true;
+        plan_places_behind(context, trace);
+      }
+      break;
+  }
+  if (context.options.fullgraph) continuation.graph_break = describe_exit(trace, info);
+}
+
+PyObject* continue_frame(void* data, PyThreadState* thread, host::Frame* frame, int throwflag) {
+  Continuation& continuation = *static_cast<Continuation*>(data);
+  if (!continuation.graph_break.empty()) {
+    raise_graph_break(std::exchange(continuation.graph_break, {}));
+    if (!raise_at_boundary(thread, frame)) return nullptr;
+  }
+  // The root frame is not driven from here: its driver goes on with it, so that the C stack does not grow.
+  if (frame == continuation.root_frame && throwflag == 0) {
+    continuation.is_root_ready = true;
+    continuation.handled_exception = PyErr_GetHandledException();
+    return nullptr;
+  }
+  DriveScope scope(continuation.context);
+  return drive(continuation.context, thread, frame, throwflag);
+}
+
+}  // namespace
+
+bool raise_at_boundary(PyThreadState* thread, host::Frame* frame) {
+  const host::CodeInfo* info = host::get_code_info(host::get_code(frame));
+  const int32_t unit = host::get_next_unit(frame);
+  const int32_t index = info == nullptr ? -1 : info->find_index(unit);
+  return host::raise_in_frame(thread, frame, index < 0 ? unit : info->instructions[index].op_unit);
+}
+
+EntryRef find_entry(Place& place, PyObject* function, PyObject* globals, PyObject* const* args, RunState& state,
+                    std::span<const EntryRef> excluded) {
+  const std::vector<EntryRef>& entries = place.entries();
+  if (entries.empty()) return {};
+  auto accepts = [&](const EntryRef& candidate) {
+    for (const EntryRef& other : excluded) {
+      if (other.get() == candidate.get()) return false;
+    }
+    return is_for_function(candidate->entry().trace(), function, globals) &&
+           check_guards(candidate->entry(), args, state);
+  };
+  EntryRef found;
+  if (guards::Dispatcher* dispatcher = place.find_dispatcher()) {
+    for (int32_t index : dispatcher->find_candidates(args)) {
+      if (!accepts(entries[index])) continue;
+      found = entries[index];
+      dispatcher->note_hit(index);
+      break;
+    }
+  } else if (accepts(entries.front())) {
+    found = entries.front();
+  }
+  if (found) {
+    place.note_run(*found);
+  } else {
+    ++place.misses;
+    ++place.context().statistics.guard_misses;
+  }
+  return found;
+}
+
+std::string describe_miss(Place& place, PyObject* function, PyObject* globals, PyObject* const* args) {
+  const EntryRef* latest = nullptr;
+  for (const EntryRef& entry : place.entries()) {
+    if (latest == nullptr || entry->last_used > (*latest)->last_used) latest = &entry;
+  }
+  if (latest == nullptr) return {};
+  std::string prefix = "entry " + std::to_string((*latest)->serial) + ": ";
+  if (!is_for_function((*latest)->entry().trace(), function, globals)) return prefix + "another function of the same code";
+  return prefix + (*latest)->entry().guards().explain(args);
+}
+
+ServeResult serve(CompileContext& context, PyThreadState* thread, EntryRef entry, RunState& state,
+                  host::Frame* root_frame) {
+  Continuation continuation{context, *entry, root_frame, false, nullptr, {}};
+  ++context.statistics.entry_runs;
+  ExitInfo info;
+  info.on_exit = on_exit;
+  PauseScope pause;
+  PyObject* value = run_entry(thread, entry->entry(), state, root_frame, continue_frame, &continuation, &info);
+  ServeResult result{continuation.is_root_ready, true, value};
+  if (result.is_frame_ready) {
+    // Rebuilding has put back what was handled outside of the frame.
+    PyErr_SetHandledException(continuation.handled_exception);
+    Py_XDECREF(continuation.handled_exception);
+    // Only a trace that was cut goes once round its loop and ends where it began.
+    const trace::Trace& trace = entry->entry().trace();
+    result.made_progress = host::get_next_unit(root_frame) != trace.unit || (info.kind == ExitKind::End && is_cut(trace));
+  }
+  return result;
+}
+
+}  // namespace reprise::runtime

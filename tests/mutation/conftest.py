@@ -1,0 +1,9 @@
+"""Paths and the fixture that every test of this folder runs under."""
+
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "replay")]
+
+from twins import fresh_state  # noqa: E402, F401

@@ -1,0 +1,408 @@
+"""Autograd inside and around compiled programs: Functions, checkpoint, hooks, higher derivatives, functorch."""
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from twins import ONE_ENTRY, assert_same, call, check, check_function, compiled, outcome, rnd, vectors
+
+LEAVES = [call(rnd(i, 3, grad=True), rnd(i + 9, 3)) for i in range(4)]
+
+
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, k):
+        ctx.save_for_backward(x)
+        ctx.k = k
+        return x * k
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * ctx.k + x * 0, None
+
+
+class TwoOutputs(torch.autograd.Function):
+    @staticmethod
+    def forward(x, y):
+        return x + y, x * y
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, a, b):
+        x, y = ctx.saved_tensors
+        a = torch.zeros_like(x) if a is None else a
+        b = torch.zeros_like(x) if b is None else b
+        return a + b * y, a + b * x
+
+
+def test_gradients_flow_through_a_compiled_function():
+    check_function(lambda x, y: (x * y).sin() + x.exp(), LEAVES, grads=True, promise=ONE_ENTRY)
+
+
+def test_backward_inside_accumulates_into_the_leaves():
+    def make():
+        w = torch.ones(3, requires_grad=True)
+
+        def f(x):
+            loss = (x * w).pow(2).sum()
+            loss.backward()
+            return loss.detach(), w.grad
+
+        f.w = w
+        return f
+
+    check(make, vectors(5), post=lambda f: f.w.grad)
+
+
+def test_autograd_grad_inside():
+    def make():
+        w = torch.ones(3, requires_grad=True)
+
+        def f(x):
+            y = (x * w).sin()
+            (g,) = torch.autograd.grad(y.sum(), w)
+            return y.detach(), g, g * 2
+
+        return f
+
+    check(make, vectors(4), promise=ONE_ENTRY)
+
+
+def test_unused_inputs_and_none_gradients():
+    def f(x, y):
+        u = torch.ones(3, requires_grad=True)
+        return torch.autograd.grad((x * 2).sum(), [x, u], allow_unused=True)
+
+    check_function(f, LEAVES)
+
+
+def test_double_backward_and_gradient_penalty():
+    def f(x, y):
+        z = (x**3 * y).sum()
+        (g,) = torch.autograd.grad(z, x, create_graph=True)
+        (h,) = torch.autograd.grad(g.sum(), x, create_graph=True)
+        penalty = (g.norm() - 1) ** 2
+        return g, h, penalty
+
+    check_function(f, LEAVES, grads=True)
+
+
+def test_double_backward_from_outside():
+    def f(x, y):
+        return (x**3 * y).sum()
+
+    tested = compiled(f)
+    for i in range(4):
+        found = []
+        for program in (f, tested):
+            x, y = rnd(i, 3, grad=True), rnd(i + 9, 3)
+            (g,) = torch.autograd.grad(program(x, y), x, create_graph=True)
+            (h,) = torch.autograd.grad(g.sum(), x)
+            found.append((g, h))
+        assert_same(found[1], found[0], f"call {i}")
+
+
+def test_custom_functions_inside_and_around():
+    def make():
+        w = torch.ones(3, requires_grad=True)
+
+        def f(x):
+            y = Scale.apply(x * w, 3.0)
+            a, b = TwoOutputs.apply(y, w)
+            (g,) = torch.autograd.grad(a.sum() + b.sum(), w, retain_graph=True)
+            return y, a, b, g
+
+        return f
+
+    check(make, vectors(4), grads=True)
+
+
+def test_custom_functions_are_differentiated_from_outside():
+    check_function(lambda x, y: Scale.apply(x, 2.0) + TwoOutputs.apply(x, y)[1], LEAVES, grads=True)
+
+
+def test_functions_that_count_and_print():
+    def make():
+        log = []
+
+        class Counting(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                log.append("forward")
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, g):
+                log.append("backward")
+                print("backward")
+                return g * 3
+
+        def f(x, y):
+            z = Counting.apply(x)
+            (g,) = torch.autograd.grad(z.sum(), x)
+            return z, g
+
+        f.log = log
+        return f
+
+    check(make, LEAVES, post=lambda f: f.log)
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_checkpoint(use_reentrant):
+    def make():
+        net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Dropout(0.5), torch.nn.Tanh(), torch.nn.Linear(4, 3))
+
+        def f(x):
+            y = checkpoint(net, x, use_reentrant=use_reentrant)
+            y.sum().backward()
+            return y.detach(), [p.grad for p in net.parameters()]
+
+        return f
+
+    check(make, vectors(4, (2, 3), grad=True))
+
+
+def test_checkpoint_differentiated_from_outside():
+    def make():
+        net = torch.nn.Sequential(*[torch.nn.Linear(3, 3) for _ in range(4)])
+        return lambda x: checkpoint_sequential(net, 2, x, use_reentrant=False)
+
+    check(make, vectors(4, (2, 3), grad=True), grads=True)
+
+
+def test_tensor_hooks():
+    def make():
+        log = []
+
+        def f(x, y):
+            z = x * y
+            z.register_hook(lambda g: log.append(g.sum().item()) or g * 2)
+            x.register_hook(lambda g: g + 1)
+            z.sum().backward()
+            return x.grad
+
+        f.log = log
+        return f
+
+    check(make, LEAVES, post=lambda f: f.log)
+
+
+def test_hooks_on_leaves_outlive_the_call():
+    def make():
+        w = torch.ones(3, requires_grad=True)
+        log = []
+        w.register_hook(lambda g: log.append(1) or g * 10)
+        w.register_post_accumulate_grad_hook(lambda p: log.append(2))
+
+        def f(x):
+            (x * w).sum().backward()
+            return w.grad.clone()
+
+        f.log = log
+        return f
+
+    check(make, vectors(4), post=lambda f: f.log)
+
+
+def test_retain_grad_retain_graph_and_accumulation():
+    def f(x, y):
+        z = x * y
+        z.retain_grad()
+        loss = z.sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+        return z.grad, x.grad, z.grad_fn is not None, x.is_leaf, z.is_leaf
+
+    check_function(f, LEAVES)
+
+
+def test_a_second_backward_raises_eagers_error():
+    def f(x, y):
+        loss = (x * y).sin().sum()
+        loss.backward()
+        loss.backward()
+
+    check_function(f, LEAVES)
+
+
+def test_saved_tensors_changed_in_place_raise_eagers_error():
+    def f(x, y):
+        a = x.exp()
+        a.add_(1)
+        return a.sum()
+
+    tested = compiled(f)
+    for _ in range(3):
+        found = []
+        for program in (f, tested):
+            x, y = rnd(0, 3, grad=True), rnd(1, 3)
+            found.append(outcome(lambda program=program, x=x, y=y: program(x, y).backward(), (), {}))
+        assert type(found[1].error) is type(found[0].error) is RuntimeError
+        assert str(found[1].error)[:80] == str(found[0].error)[:80]
+
+
+def test_in_place_on_a_leaf_raises_and_under_no_grad_works():
+    def f(x, y, guarded):
+        if guarded:
+            with torch.no_grad():
+                x.add_(y)
+        else:
+            x.add_(y)
+        return x * 2
+
+    calls = [call(rnd(i, 3, grad=True), rnd(i + 1, 3), g) for i, g in enumerate([True, True, False, True, False])]
+    check_function(f, calls, grads=True)
+
+
+def test_detach_requires_grad_and_leaf_creation():
+    def f(x, y):
+        a = x.detach()
+        b = (x * y).detach().requires_grad_()
+        c = torch.zeros(3, requires_grad=True)
+        (g,) = torch.autograd.grad((b * c + b).sum(), b)
+        return a, b, g, a.requires_grad, b.is_leaf, x.detach() is x, torch.nn.Parameter(a)
+
+    check_function(f, LEAVES)
+
+
+def test_saved_tensor_hooks():
+    def make():
+        log = []
+
+        def pack(t):
+            log.append("pack")
+            return t
+
+        def unpack(t):
+            log.append("unpack")
+            return t
+
+        def f(x, y):
+            with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+                z = x * x * y
+            z.sum().backward()
+            return x.grad
+
+        f.log = log
+        return f
+
+    check(make, LEAVES, post=lambda f: f.log)
+
+
+def test_vmap_grad_jacobians_and_jvp():
+    def f(x, y):
+        sine = torch.func.vmap(lambda t: t.sin() * 2)(x)
+        g = torch.func.grad(lambda t: (t**2 * y).sum())(x)
+        jacobian = torch.func.jacrev(lambda t: t * t)(x)
+        forward = torch.func.jacfwd(lambda t: t.exp())(x)
+        out, tangent = torch.func.jvp(lambda t: t.tanh(), (x,), (y,))
+        hessian = torch.func.hessian(lambda t: (t**3).sum())(x)
+        value, back = torch.func.vjp(lambda t: t * y, x)
+        return sine, g, jacobian, forward, out, tangent, hessian, value, back(y)
+
+    check_function(f, [call(rnd(i, 3), rnd(i + 9, 3)) for i in range(4)])
+
+
+def test_vmap_over_models_and_with_randomness():
+    def make():
+        model = torch.nn.Linear(3, 2)
+
+        def loss(params, x):
+            return torch.func.functional_call(model, params, (x,)).pow(2).sum()
+
+        def f(x):
+            params = {k: v.detach() for k, v in model.named_parameters()}
+            per_sample = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(params, x)
+            noisy = torch.func.vmap(lambda t: t + torch.rand(3), randomness="different")(x)
+            return per_sample, noisy, torch.func.vmap(torch.dot, in_dims=(0, None))(x, x[0])
+
+        return f
+
+    check(make, vectors(4, (5, 3)))
+
+
+def test_a_compiled_function_under_functional_transforms():
+    def f(x):
+        return (x.sin() * x).sum()
+
+    tested = compiled(f)
+    for i in range(4):
+        x = rnd(i, 4, 3)
+        assert_same(tested(x), f(x), "plain")
+        assert_same(torch.func.grad(tested)(x), torch.func.grad(f)(x), "grad")
+        assert_same(torch.func.vmap(tested)(x), torch.func.vmap(f)(x), "vmap")
+
+
+def test_forward_mode_dual_numbers():
+    import torch.autograd.forward_ad as forward_ad
+
+    def f(x, y):
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x, y)
+            out = (dual * dual).sin()
+            return forward_ad.unpack_dual(out).tangent
+
+    check_function(f, [call(rnd(i, 3), rnd(i + 9, 3)) for i in range(4)])
+
+
+def test_autograd_functional_and_anomaly_mode():
+    def f(x):
+        j = torch.autograd.functional.jacobian(lambda t: t**2, x)
+        h = torch.autograd.functional.hvp(lambda t: (t**3).sum(), x, torch.ones(3))
+        with torch.autograd.set_detect_anomaly(False):
+            z = (x * 2).sum()
+        return j, h, z
+
+    check_function(f, vectors(4))
+
+
+def test_gradients_with_views_and_in_place_updates():
+    def f(x, y):
+        z = x * 1
+        z[0] = y[0] * 2
+        z[1:].mul_(y[1:])
+        v = z.view(3, 1)
+        return v.sum() + z[0], z
+
+    check_function(f, LEAVES, grads=True)
+
+
+def test_requires_grad_of_arguments_varies():
+    def f(x, y):
+        return x * y + y
+
+    kinds = [(True, False), (True, False), (False, False), (True, True), (False, True), (True, False)]
+    check_function(f, [call(rnd(i, 3, grad=a), rnd(i + 1, 3, grad=b)) for i, (a, b) in enumerate(kinds)], grads=True)
+
+
+def test_outputs_that_do_not_need_gradients():
+    def f(x, y):
+        return x * y, (x * y).argmax(), (x > 0), x.detach() * 2, y + 1
+
+    check_function(f, LEAVES, grads=True, promise=ONE_ENTRY)
+
+
+def test_a_training_loop_inside_one_call():
+    def make():
+        net = torch.nn.Linear(3, 1)
+
+        def f(x, y):
+            losses = []
+            for _ in range(3):
+                loss = (net(x) - y).pow(2).mean()
+                grads = torch.autograd.grad(loss, list(net.parameters()))
+                with torch.no_grad():
+                    for p, g in zip(net.parameters(), grads):
+                        p.sub_(g, alpha=0.1)
+                losses.append(loss.detach())
+            return losses
+
+        f.net = net
+        return f
+
+    check(make, [call(rnd(i, 4, 3), rnd(i + 9, 4, 1)) for i in range(4)], post=lambda f: dict(f.net.state_dict()))

@@ -1,0 +1,851 @@
+"""Python's object model: attribute access, descriptors, construction, operators, metaclasses, enums."""
+
+import abc
+import collections
+import copy
+import dataclasses
+import enum
+import typing
+import weakref
+
+import pytest
+import torch
+from twins import ONE_ENTRY, call, check, check_function, rnd, vectors
+
+
+@dataclasses.dataclass
+class Pair:
+    a: torch.Tensor
+    b: int = 3
+    c: list = dataclasses.field(default_factory=list)
+
+    def total(self):
+        return self.a * self.b
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Frozen:
+    n: int
+    name: str = dataclasses.field(default="x", compare=False)
+
+    @property
+    def double(self):
+        return self.n * 2
+
+
+@dataclasses.dataclass
+class Checked:
+    a: object
+    scale: dataclasses.InitVar[float] = 2.0
+    derived: object = dataclasses.field(init=False)
+
+    def __post_init__(self, scale):
+        if scale < 0:
+            raise ValueError(f"scale is {scale}")
+        self.derived = self.a * scale
+
+
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    a: torch.Tensor
+    b: float = 1.0
+
+
+class Base:
+    K = 2.0
+    made = 0
+
+    def __init__(self, w):
+        self._w = w
+        self.reads = 0
+        type(self).made += 1
+
+    @property
+    def w(self):
+        self.reads += 1
+        return self._w
+
+    @w.setter
+    def w(self, value):
+        self._w = value * 2
+
+    @w.deleter
+    def w(self):
+        self._w = None
+
+    def __call__(self, x):
+        return x * self.w
+
+    def __len__(self):
+        return 0
+
+    def __getitem__(self, i):
+        return self._w * i
+
+
+class Sub(Base):
+    made = 0
+
+    @property
+    def w(self):
+        return super().w + 1
+
+    @classmethod
+    def make(cls, w):
+        return cls(w)
+
+    @staticmethod
+    def double(x):
+        return x * 2
+
+
+Named = collections.namedtuple("Named", "a b")
+
+
+class Typed(typing.NamedTuple):
+    a: torch.Tensor
+    n: int = 4
+
+    def scaled(self):
+        return self.a * self.n
+
+
+class Color(enum.Enum):
+    RED = 1
+    GREEN = 2
+
+    @property
+    def factor(self):
+        return self.value * 10.0
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 5
+
+
+class Flags(enum.Flag):
+    A = enum.auto()
+    B = enum.auto()
+    AB = A | B
+
+
+class OpName(str, enum.Enum):
+    SIN = "sin"
+    COS = "cos"
+
+
+def test_dataclasses_are_made_read_and_changed():
+    def f(x):
+        p = Pair(x * 2)
+        p.b += 1
+        p.c.append(x)
+        q = dataclasses.replace(p, b=7)
+        return Pair(p.a + p.b, b=len(p.c)), p, q.total(), p == p, [n.name for n in dataclasses.fields(p)]
+
+    check_function(f, vectors(4))
+
+
+def test_a_dataclass_argument_is_read_and_written():
+    def f(p, x):
+        p.a = p.a + x
+        p.b = p.b + 1
+        p.c.append(p.b)
+        return p.total()
+
+    check_function(f, [call(Pair(rnd(i, 3)), rnd(i + 1, 3)) for i in range(4)], promise=ONE_ENTRY)
+
+
+def test_frozen_ordered_dataclasses_and_their_errors():
+    def f(x, n):
+        p, q = Frozen(n), Frozen(n + 1, "y")
+        try:
+            p.n = 5
+        except dataclasses.FrozenInstanceError as e:
+            message = str(e)
+        table = {p: x, q: x * 2}
+        return table[Frozen(n)], p < q, hash(p) == hash(Frozen(n, "z")), p.double, message, repr(q)
+
+    check_function(f, [call(rnd(i, 3), n) for i, n in enumerate([1, 1, 1, 2, 1])])
+
+
+def test_post_init_init_vars_and_raising_constructors():
+    def f(x, scale):
+        p = Checked(x, scale)
+        return p.derived, sorted(vars(p)), dataclasses.asdict(Frozen(3))
+
+    check_function(f, [call(rnd(i, 3), s) for i, s in enumerate([2.0, 2.0, -1.0, 2.0])])
+
+
+def test_slotted_objects_and_member_descriptors():
+    class Slots:
+        __slots__ = ("w", "n", "missing")
+
+        def __init__(self, w):
+            self.w = w
+            self.n = 0
+
+    def make():
+        s = Slots(torch.ones(3))
+
+        def f(x):
+            s.n += 1
+            s.w = s.w + x
+            q = Slotted(x)
+            q.b = q.b + s.n
+            return s.w * s.n, q, hasattr(s, "missing"), hasattr(q, "__dict__")
+
+        return f
+
+    check(make, vectors(4))
+
+
+def test_properties_super_and_classmethods():
+    def make():
+        Sub.made = 0
+        p = Sub(torch.ones(3))
+
+        def f(x):
+            q = Sub.make(x)
+            return p(x), bool(p), p[2], q(x), Sub.double(x), p.reads, q.reads, q.K, Sub.made > 0
+
+        return f
+
+    check(make, vectors(4))
+
+
+def test_property_setters_and_deleters():
+    def make():
+        p = Base(torch.ones(3))
+
+        def f(x):
+            p.w = x
+            first = p.w
+            del p.w
+            second = p._w
+            p.w = x + 1
+            return first, second, p.w
+
+        return f
+
+    check(make, vectors(4), promise=ONE_ENTRY)
+
+
+def test_data_and_non_data_descriptors_have_their_precedence():
+    class Data:
+        def __set_name__(self, owner, name):
+            self.name = "_" + name
+
+        def __get__(self, obj, owner=None):
+            return self if obj is None else obj.__dict__.get(self.name, 1.0)
+
+        def __set__(self, obj, value):
+            obj.__dict__[self.name] = value + 1
+
+    class NonData:
+        def __get__(self, obj, owner=None):
+            return 10.0
+
+    class Holder:
+        d = Data()
+        n = NonData()
+
+    def make():
+        h = Holder()
+        h.__dict__["d"] = 99.0
+
+        def f(x, i):
+            a = h.d
+            h.d = a * 2
+            if i == 2:
+                h.__dict__["n"] = 5.0
+            return x * h.d + h.n, a, type(Holder.d).__name__
+
+        f.h = h
+        return f
+
+    check(make, [call(rnd(i, 3), i) for i in range(5)], post=lambda f: vars(f.h))
+
+
+def test_getattr_hook_serves_missing_names_only():
+    class Config:
+        def __init__(self):
+            self.present = 2.0
+            self.asked = []
+
+        def __getattr__(self, name):
+            if name.startswith("scale_"):
+                self.asked.append(name)
+                return float(name[6:])
+            raise AttributeError(f"no {name}")
+
+    def make():
+        c = Config()
+
+        def f(x):
+            return x * c.present * c.scale_3, getattr(c, "other", 7), hasattr(c, "scale_2"), hasattr(c, "nope")
+
+        f.c = c
+        return f
+
+    check(make, vectors(4), post=lambda f: f.c.asked)
+
+
+def test_getattribute_hook_sees_every_read():
+    class Traced:
+        def __init__(self):
+            self.w = 2.0
+            self.log = []
+
+        def __getattribute__(self, name):
+            log = object.__getattribute__(self, "log") if name != "log" and not name.startswith("__") else []
+            log.append(name)
+            return object.__getattribute__(self, name)
+
+        def __setattr__(self, name, value):
+            object.__setattr__(self, name, value if name == "log" else value * 1)
+
+    def make():
+        t = Traced()
+
+        def f(x):
+            t.w = t.w + 1
+            return x * t.w
+
+        f.t = t
+        return f
+
+    check(make, vectors(4), post=lambda f: f.t.log)
+
+
+def test_setattr_and_delattr_hooks():
+    class Guarded:
+        def __init__(self):
+            super().__setattr__("names", [])
+
+        def __setattr__(self, name, value):
+            self.names.append(name)
+            super().__setattr__(name, value)
+
+        def __delattr__(self, name):
+            self.names.append("-" + name)
+            super().__delattr__(name)
+
+    def make():
+        g = Guarded()
+
+        def f(x):
+            g.a = x
+            setattr(g, "b", x * 2)
+            y = g.a + g.b
+            del g.a
+            delattr(g, "b")
+            return y, hasattr(g, "a")
+
+        f.g = g
+        return f
+
+    check(make, vectors(4), post=lambda f: f.g.names)
+
+
+def test_multiple_inheritance_follows_the_mro():
+    class A:
+        def go(self, x):
+            return x + 1
+
+    class B(A):
+        def go(self, x):
+            return super().go(x) * 2
+
+    class C(A):
+        def go(self, x):
+            return super().go(x) - 3
+
+    class D(B, C):
+        def go(self, x):
+            return super().go(x) / 5, super(B, self).go(x)
+
+    d = D()
+    check_function(lambda x: (d.go(x), [c.__name__ for c in D.__mro__]), vectors(4), promise=ONE_ENTRY)
+
+
+def test_new_init_and_init_subclass():
+    class Registry:
+        names = []
+
+        def __init_subclass__(cls, scale=1, **kw):
+            super().__init_subclass__(**kw)
+            cls.scale = scale
+            Registry.names.append(cls.__name__)
+
+    class Cached(Registry, scale=4):
+        cache = {}
+
+        def __new__(cls, key, x):
+            if key not in cls.cache:
+                cls.cache[key] = super().__new__(cls)
+            return cls.cache[key]
+
+        def __init__(self, key, x):
+            self.key = key
+            self.x = x
+
+    def make():
+        Cached.cache = {}
+
+        def f(x):
+            a, b = Cached("k", x), Cached("k", x * 2)
+            return a is b, a.x * a.scale, Registry.names[-1]
+
+        return f
+
+    check(make, vectors(4))
+
+
+def test_metaclasses_intercept_calls_and_attributes():
+    class Meta(type):
+        made = 0
+
+        def __call__(cls, *args):
+            Meta.made += 1
+            thing = super().__call__(*args)
+            thing.tag = "meta"
+            return thing
+
+        @property
+        def scale(cls):
+            return 3.0
+
+        def __getattr__(cls, name):
+            return name.upper()
+
+        def __contains__(cls, x):
+            return x == 1
+
+    class Thing(metaclass=Meta):
+        def __init__(self, x):
+            self.x = x
+
+    def make():
+        Meta.made = 0
+
+        def f(x):
+            t = Thing(x)
+            return t.x * Thing.scale, t.tag, Thing.missing, 1 in Thing, 2 in Thing, type(Thing).__name__
+
+        return f
+
+    check(make, vectors(4))
+
+
+def test_classes_made_inside_the_function():
+    def f(x):
+        class Local:
+            k = 2
+
+            def __init__(self, v):
+                self.v = v
+
+            def get(self):
+                return self.v * self.k
+
+        Made = type("Made", (Local,), {"k": 5})
+        return Local(x).get(), Made(x).get(), Made.__name__, issubclass(Made, Local)
+
+    check_function(f, vectors(4))
+
+
+def test_operators_and_their_reflections():
+    class Vec:
+        def __init__(self, t):
+            self.t = t
+
+        def __add__(self, o):
+            return Vec(self.t + (o.t if isinstance(o, Vec) else o))
+
+        def __radd__(self, o):
+            return Vec(o - self.t)
+
+        def __mul__(self, o):
+            return NotImplemented if isinstance(o, str) else Vec(self.t * o)
+
+        def __iadd__(self, o):
+            self.t = self.t + o
+            return self
+
+        def __matmul__(self, o):
+            return self.t @ o.t
+
+        def __neg__(self):
+            return Vec(-self.t)
+
+        def __lt__(self, o):
+            return bool((self.t < o.t).all())
+
+        def __eq__(self, o):
+            return isinstance(o, Vec) and torch.equal(self.t, o.t)
+
+        def __hash__(self):
+            return 7
+
+        def __contains__(self, v):
+            return bool((self.t == v).any())
+
+        def __iter__(self):
+            return iter(self.t)
+
+        def __bool__(self):
+            return True
+
+        def __getattr__(self, name):
+            return 5
+
+    def f(x):
+        v = Vec(x)
+        w = v + 1
+        w += 2
+        caught = ""
+        try:
+            v * "a"
+        except TypeError as e:
+            caught = str(e)
+        return (3 + v).t, (v * 2).t, w.t, v @ w, (-v).t, v < w, v == Vec(x), 9.0 in v, list(v)[0], v.other, caught
+
+    check_function(f, vectors(4))
+
+
+def test_getitem_setitem_delitem_and_len_protocols():
+    class Store:
+        def __init__(self):
+            self.d = {}
+
+        def __getitem__(self, k):
+            return self.d[k]
+
+        def __setitem__(self, k, v):
+            self.d[k] = v
+
+        def __delitem__(self, k):
+            del self.d[k]
+
+        def __len__(self):
+            return len(self.d)
+
+        def __missing__(self, k):
+            return None
+
+    def make():
+        s = Store()
+
+        def f(x):
+            s["a"] = x
+            s[1, 2] = x * 2
+            s["a"] += 1
+            y = s["a"] + s[1, 2]
+            del s["a"]
+            return y, len(s), bool(s), s[1, 2]
+
+        return f
+
+    check(make, vectors(4))
+
+
+def test_iteration_by_getitem_and_by_iter_objects():
+    class Old:
+        def __init__(self, xs):
+            self.xs = xs
+
+        def __getitem__(self, i):
+            return self.xs[i]
+
+    class Countdown:
+        def __init__(self, n):
+            self.n = n
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            if self.n == 0:
+                raise StopIteration
+            self.n -= 1
+            return self.n
+
+    def f(x):
+        a = [v * 2 for v in Old([x, x + 1])]
+        b = [n for n in Countdown(3)]
+        first, *rest = Countdown(4)
+        return a, b, first, rest, sum(Countdown(5)), x * max(Countdown(3)), list(zip(Countdown(2), Old([x])))
+
+    check_function(f, vectors(4))
+
+
+def test_namedtuples_of_both_kinds():
+    def f(x):
+        t = Named(x, x + 1)
+        a, b = t
+        u = Typed(x)
+        return t.a * t[1] + a, t, t._replace(b=b * 2), u, u.scaled(), t._asdict(), u == u, Named._fields, Typed._make([x, 1])
+
+    check_function(f, vectors(4))
+
+
+def test_a_namedtuple_argument_comes_back_as_its_type():
+    check_function(lambda t: (t._replace(a=t.a * t.n), t), [call(Typed(rnd(i, 3), 2)) for i in range(4)])
+
+
+def test_enums_by_value_name_identity_and_flag():
+    def f(x, color, level):
+        scale = {Color.RED: 2.0, Color.GREEN: 3.0}[color]
+        if color is Color.RED:
+            x = x + 1
+        if level > Level.LOW:
+            x = x * level
+        flags = Flags.A | Flags.B
+        op = getattr(torch, OpName.SIN.value)
+        names = [c.name for c in Color]
+        return op(x) * scale * color.factor, Color(2), Color["RED"], flags == Flags.AB, Flags.A in flags, names, level + 1
+
+    calls = [(Color.RED, Level.LOW), (Color.RED, Level.LOW), (Color.GREEN, Level.HIGH), (Color.RED, Level.HIGH), (Color.GREEN, Level.HIGH)]
+    check_function(f, [call(rnd(i, 3), *c) for i, c in enumerate(calls)])
+
+
+def test_isinstance_with_abcs_protocols_and_instancecheck():
+    class Shape(abc.ABC):
+        @abc.abstractmethod
+        def area(self): ...
+
+    class Square(Shape):
+        def area(self):
+            return 4.0
+
+    @typing.runtime_checkable
+    class HasArea(typing.Protocol):
+        def area(self): ...
+
+    class Any(type):
+        def __instancecheck__(cls, other):
+            return other == 3
+
+    class Three(metaclass=Any):
+        pass
+
+    def f(x, thing):
+        if isinstance(thing, Shape):
+            x = x * thing.area()
+        caught = ""
+        try:
+            Shape()
+        except TypeError as e:
+            caught = str(e)
+        return x, isinstance(thing, HasArea), isinstance(3, Three), isinstance(x, (int, torch.Tensor)), isinstance(x, collections.abc.Sized), caught
+
+    check_function(f, [call(rnd(i, 3), t) for i, t in enumerate([Square(), Square(), 5, Square(), 5])])
+
+
+def test_changing_the_class_of_an_object():
+    class A:
+        def go(self, x):
+            return x + 1
+
+    class B(A):
+        def go(self, x):
+            return x * 2
+
+    def make():
+        a = A()
+
+        def f(x, i):
+            if i == 2:
+                a.__class__ = B
+            return a.go(x), type(a).__name__
+
+        return f
+
+    check(make, [call(rnd(i, 3), i) for i in range(5)])
+
+
+def test_class_attributes_are_shadowed_and_changed():
+    def make():
+        class Layer:
+            scale = 2.0
+
+        a, b = Layer(), Layer()
+
+        def f(x, i):
+            if i == 2:
+                a.scale = 5.0
+            if i == 3:
+                Layer.scale = 7.0
+            if i == 4:
+                del a.scale
+            return x * a.scale + b.scale
+
+        return f
+
+    check(make, [call(rnd(i, 3), i) for i in range(6)])
+
+
+def test_an_instance_attribute_shadows_a_method():
+    def make():
+        class Layer:
+            def go(self, x):
+                return x + 1
+
+        a = Layer()
+
+        def f(x, i):
+            if i == 2:
+                a.go = lambda x: x * 10
+            return a.go(x)
+
+        return f
+
+    check(make, [call(rnd(i, 3), i) for i in range(5)])
+
+
+def test_weak_references_and_finalizers():
+    class Node:
+        def __init__(self, x):
+            self.x = x
+
+    def make():
+        gone = []
+
+        def f(x):
+            n = Node(x)
+            ref = weakref.ref(n)
+            weakref.finalize(n, gone.append, len(gone))
+            y = ref().x * 2
+            del n
+            return y, ref() is None, list(gone)
+
+        return f
+
+    check(make, vectors(4))
+
+
+def test_objects_with_del_are_finalised_as_in_eager():
+    def make():
+        log = []
+
+        class Noisy:
+            def __init__(self, n):
+                self.n = n
+
+            def __del__(self):
+                log.append(self.n)
+
+        def f(x):
+            a = Noisy("a")
+            b = Noisy("b")  # noqa: F841
+            del a
+            y = x * 2
+            a = Noisy("c")
+            a = None  # noqa: F841
+            log.append("end")
+            return y
+
+        f.log = log
+        return f
+
+    check(make, vectors(4), post=lambda f: f.log)
+
+
+def test_copies_of_objects_that_hold_tensors():
+    def f(x):
+        p = Pair(x, 2, [x])
+        shallow, deep = copy.copy(p), copy.deepcopy(p)
+        shallow.c.append(1)
+        return p, shallow, deep, deep.a is p.a, shallow.a is p.a
+
+    check_function(f, vectors(4))
+
+
+def test_generic_classes_and_class_getitem():
+    T = typing.TypeVar("T")
+
+    class Box(typing.Generic[T]):
+        def __init__(self, v: T):
+            self.v = v
+
+    class Item:
+        def __class_getitem__(cls, k):
+            return k * 2
+
+    check_function(lambda x: (Box[torch.Tensor](x).v * Item[3], Box(x).v), vectors(4))
+
+
+def test_builtin_subclasses_keep_their_own_state():
+    class Log(list):
+        def append(self, v):
+            super().append(v)
+            self.last = v
+
+    class Default(dict):
+        def __missing__(self, k):
+            self[k] = k * 2.0
+            return self[k]
+
+    class Scale(float):
+        def __mul__(self, o):
+            return o * (float(self) + 1)
+
+    def make():
+        log, table = Log(), Default()
+
+        def f(x):
+            log.append(len(log))
+            return Scale(2.0) * x * table[3.0], log.last, dict(table), list(log), len(log)
+
+        f.log, f.table = log, table
+        return f
+
+    check(make, vectors(4), post=lambda f: (list(f.log), f.log.last, dict(f.table)))
+
+
+def test_vars_dir_and_dict_access():
+    def make():
+        p = Pair(torch.ones(3))
+
+        def f(x):
+            vars(p)["b"] = vars(p)["b"] + 1
+            p.__dict__["extra"] = p.__dict__.get("extra", 0) + 2
+            return x * p.b + p.extra, sorted(vars(p)), "extra" in dir(p)
+
+        f.p = p
+        return f
+
+    check(make, vectors(4), post=lambda f: vars(f.p))
+
+
+def test_getattr_with_computed_names():
+    def f(x, names):
+        for name in names:
+            x = getattr(x, name)() if callable(getattr(x, name)) else x
+        return x, getattr(x, "nothing_here", None), getattr(torch, names[0])(x)
+
+    check_function(f, [call(rnd(i, 3), ["sin", "cos", "shape"]) for i in range(4)])
+
+
+@pytest.mark.parametrize("kind", ["eq", "hash"])
+def test_user_equality_and_hash_decide_dict_lookups(kind):
+    class Key:
+        def __init__(self, n):
+            self.n = n
+
+        def __hash__(self):
+            return 1 if kind == "hash" else hash(self.n)
+
+        def __eq__(self, other):
+            return isinstance(other, Key) and self.n == other.n
+
+    def make():
+        table = {Key(1): 2.0, Key(2): 3.0}
+
+        def f(x, n):
+            return x * table[Key(n)] if Key(n) in table else x
+
+        return f
+
+    check(make, [call(rnd(i, 3), n) for i, n in enumerate([1, 1, 2, 3, 1, 2])])

@@ -1,0 +1,413 @@
+"""Lists, dicts, sets, strings and the iterators over them: made, read, changed, passed in and handed out."""
+
+import collections
+import heapq
+import itertools
+import string
+
+import torch
+from twins import ONE_ENTRY, call, check, check_function, rnd, vectors
+
+
+def test_dicts_lists_enumerate_zip_and_unpacking():
+    def f(x, d, items):
+        out = []
+        for _, v in d.items():
+            out.append(v * x)
+        for i, (a, b) in enumerate(zip(items, out)):
+            out[i] = a + b
+        e = {"s": sum(out), "n": len(out), **{k: v for k, v in d.items()}}
+        e["t"] = torch.stack(out)
+        a, *b = out
+        d["new"] = x + 1
+        items.append(x)
+        return e, (a, b), [o for o in out if o is not None]
+
+    calls = [call(rnd(i, 3), {"a": rnd(i + 5, 3), "b": rnd(i + 6, 3)}, [rnd(7, 3), rnd(8, 3)]) for i in range(4)]
+    check_function(f, calls, promise=ONE_ENTRY)
+
+
+def test_dict_methods():
+    def f(x, d):
+        got = d.get("a"), d.get("zz", 5), d.setdefault("b", 3), d.setdefault("c", 4)
+        popped = d.pop("a"), d.pop("zz", None)
+        d.update({"e": 1}, f=2)
+        d |= {"g": 3}
+        merged = {"x": x} | d
+        last = d.popitem()
+        copied = d.copy()
+        d.clear()
+        return x * got[1], got, popped, merged, last, copied, list(copied), list(copied.values()), dict.fromkeys("ab", 0)
+
+    check_function(f, [call(rnd(i, 3), {"a": i, "b": 2}) for i in range(4)])
+
+
+def test_dict_views_reflect_changes_and_compare():
+    def f(x):
+        d = {"a": 1, "b": 2}
+        keys, values, items = d.keys(), d.values(), d.items()
+        d["c"] = 3
+        both = keys & {"a", "c"}
+        return x * sum(values), sorted(keys), sorted(both), ("c", 3) in items, len(items), list(reversed(d))
+
+    check_function(f, vectors(4))
+
+
+def test_dict_order_is_kept_and_matters():
+    def f(x, d):
+        for k in d:
+            x = x * d[k] + len(k)
+        return x, list(d)
+
+    check_function(f, [call(rnd(i, 3), d) for i, d in enumerate([{"a": 2, "bb": 3}, {"a": 2, "bb": 3}, {"bb": 3, "a": 2}, {"a": 2, "bb": 3}, {"a": 2}])])
+
+
+def test_missing_keys_raise_and_are_caught():
+    def f(x, d, k):
+        try:
+            return x * d[k]
+        except KeyError as e:
+            return x, e.args
+
+    check_function(f, [call(rnd(i, 3), {"p": 2}, k) for i, k in enumerate("ppqpq")])
+
+
+def test_list_methods_and_slices():
+    def f(x):
+        items = [3, 1, 2]
+        items.append(5)
+        items.extend((7, 8))
+        items.insert(1, 9)
+        items.remove(9)
+        popped = items.pop(), items.pop(0)
+        items.sort(reverse=True)
+        sliced = items[1:], items[::-1], items[-2:]
+        items[1:2] = [10, 11]
+        del items[0]
+        items += [4]
+        items *= 2
+        return x * items[0], items, popped, sliced, items.index(4), items.count(4), items.copy() == items
+
+    check_function(f, vectors(4))
+
+
+def test_lists_of_tensors_are_reordered_and_shared():
+    def f(xs):
+        ys = xs[::-1]
+        ys.append(ys[0])
+        xs.reverse()
+        xs[0], xs[1] = xs[1], xs[0]
+        return ys, xs, ys[0] is ys[-1], [*xs, *ys]
+
+    check_function(f, [call([rnd(i, 3), rnd(i + 1, 3), rnd(i + 2, 3)]) for i in range(4)], promise=ONE_ENTRY)
+
+
+def test_a_list_that_only_grows_does_not_record_again():
+    def make():
+        history = []
+
+        def f(x):
+            y = x * 2
+            history.append(y)
+            return y
+
+        f.history = history
+        return f
+
+    check(make, vectors(6), post=lambda f: f.history, promise=ONE_ENTRY)
+
+
+def test_a_list_that_is_read_as_it_grows():
+    def make():
+        history = []
+
+        def f(x):
+            history.append(x)
+            return sum(history), len(history), history[-1]
+
+        return f
+
+    check(make, vectors(5))
+
+
+def test_sets_and_frozensets():
+    def f(x, names):
+        a, b = set(names), {"b", "c"}
+        a.add("z")
+        a.discard("nothing")
+        b |= {"d"}
+        frozen = frozenset(a & b)
+        table = {frozen: 3.0}
+        return x * table[frozenset({"b"})], sorted(a | b), sorted(a - b), sorted(a ^ b), a >= frozen, "z" in a, len(b)
+
+    check_function(f, [call(rnd(i, 3), ["a", "b"]) for i in range(4)])
+
+
+def test_comprehensions_of_every_kind():
+    def f(x, n):
+        squares = [i * i for i in range(n) if i % 2]
+        table = {str(i): x * i for i in range(n)}
+        unique = {i % 3 for i in range(n)}
+        nested = [[i + j for j in range(i)] for i in range(n)]
+        lazy = sum(i * 2 for i in range(n))
+        shadow = [x for x in (x, x + 1)]
+        return squares, table, sorted(unique), nested, lazy, shadow, x, [(a := i) for i in range(2)], a
+
+    check_function(f, [call(rnd(i, 3), 4) for i in range(4)], promise=ONE_ENTRY)
+
+
+def test_starred_unpacking_and_swaps():
+    def f(x):
+        a, (b, *c), *d = 1, (2, 3, 4), 5, 6
+        a, b = b, a
+        first, *_, last = [x, x + 1, x + 2, x + 3]
+        x1 = x2 = x * 2
+        head = [*range(3), *"ab", *c]
+        return a, b, c, d, first, last, x1 is x2, head, {**{"p": 1}, "q": 2, **{"p": 3}}
+
+    check_function(f, vectors(4), promise=ONE_ENTRY)
+
+
+def test_unpacking_errors_are_pythons_own():
+    def f(x, items):
+        a, b = items
+        return x * a + b
+
+    check_function(f, [call(rnd(i, 3), it) for i, it in enumerate([(1, 2), [1, 2], (1, 2, 3), (1,), "ab", 5, (1, 2)])])
+
+
+def test_collections_types():
+    def make():
+        counter = collections.Counter()
+
+        def f(x, word):
+            counter.update(word)
+            ordered = collections.OrderedDict(a=1, b=2, c=3)
+            ordered.move_to_end("a")
+            ordered["d"] = x
+            popped = ordered.popitem(last=False)
+            default = collections.defaultdict(list)
+            default["k"].append(x)
+            default["k"].append(x * 2)
+            chain = collections.ChainMap({"a": 1}, {"a": 2, "b": 3})
+            return ordered, popped, dict(default), chain["a"] + chain["b"], counter.most_common(1), counter["l"]
+
+        f.counter = counter
+        return f
+
+    check(make, [call(rnd(i, 3), "hello") for i in range(4)], post=lambda f: dict(f.counter))
+
+
+def test_deque_rotates_and_drops():
+    def make():
+        window = collections.deque(maxlen=3)
+
+        def f(x):
+            window.append(x)
+            window.rotate(1)
+            return sum(window) / len(window), len(window)
+
+        f.window = window
+        return f
+
+    check(make, vectors(6), post=lambda f: f.window)
+
+
+def test_ordered_dict_arguments_keep_their_links():
+    def f(d, x):
+        d["new"] = x
+        d.move_to_end("new", last=False)
+        return list(d), d.popitem()
+
+    check_function(f, [call(collections.OrderedDict(a=rnd(i, 3), b=1), rnd(i, 3)) for i in range(4)])
+
+
+def test_itertools():
+    def f(x, xs):
+        chained = list(itertools.chain(xs, [x], *[[1], [2]]))
+        product = [a * b for a, b in itertools.product([1, 2], [x, x + 1])]
+        sums = list(itertools.accumulate([1, 2, 3]))
+        running = list(itertools.accumulate(xs, lambda a, b: a + b))
+        cut = list(itertools.islice(itertools.count(2), 1, 6, 2))
+        groups = [(k, len(list(g))) for k, g in itertools.groupby("aabbb")]
+        paired = list(itertools.zip_longest([1, 2, 3], [x], fillvalue=0))
+        return chained, product, sums, running, cut, groups, paired, list(itertools.repeat(x, 2)), list(itertools.pairwise([1, 2, 3]))
+
+    check_function(f, [call(rnd(i, 3), [rnd(i, 3), rnd(i + 1, 3)]) for i in range(4)])
+
+
+def test_more_itertools():
+    def f(x):
+        evens, odds = itertools.tee(range(6))
+        even = [e for e in evens if e % 2 == 0]
+        return (
+            x * sum(even),
+            list(odds),
+            list(itertools.takewhile(lambda v: v < 3, range(9))),
+            list(itertools.dropwhile(lambda v: v < 3, range(5))),
+            list(itertools.starmap(torch.add, [(x, 1), (x, x)])),
+            list(itertools.combinations("abc", 2)),
+            list(itertools.compress("abc", [1, 0, 1])),
+        )
+
+    check_function(f, vectors(4))
+
+
+def test_heapq_and_bisect():
+    import bisect
+
+    def f(x, items):
+        heap = list(items)
+        heapq.heapify(heap)
+        heapq.heappush(heap, 0)
+        smallest = heapq.heappop(heap), heapq.nsmallest(2, heap)
+        where = bisect.bisect(sorted(items), 4)
+        return x * smallest[1][0] + where, smallest, heap
+
+    check_function(f, [call(rnd(i, 3), [5, 3, 8]) for i in range(4)])
+
+
+def test_iterators_that_outlive_one_loop():
+    def f(x):
+        it = iter([1, 2, 3, 4])
+        first = next(it)
+        for v in it:
+            if v == 3:
+                break
+        rest = list(it)
+        sentinel = iter([x].pop, None)
+        done = next(iter([]), "empty")
+        return x * first + v, rest, done, next(sentinel) is x
+
+    check_function(f, vectors(4))
+
+
+def test_an_iterator_argument_is_consumed():
+    def f(x, it):
+        return x * next(it) + sum(it), next(it, None)
+
+    check_function(f, [lambda i=i: call(rnd(i, 3), iter([1, 2, 3])) for i in range(4)])
+
+
+def test_any_all_sum_min_max_over_mixed_things():
+    def f(x, xs):
+        return (
+            any(v is None for v in xs),
+            all(isinstance(v, torch.Tensor) for v in xs),
+            sum(xs),
+            sum([[1], [2]], []),
+            max(1, 2, 3),
+            min("abc"),
+            sum(len(v) for v in xs),
+            max((v.shape[0] for v in xs), default=0),
+        )
+
+    check_function(f, [call(rnd(i, 3), [rnd(i, 3), rnd(i + 1, 3)]) for i in range(4)], promise=ONE_ENTRY)
+
+
+def test_strings_and_formatting():
+    def f(x, name, n):
+        a = f"{name}:{n:03d}|{n / 3:.2f}|{name!r:>8}|{x.shape}"
+        b = "%s-%d" % (name, n) + "{0}/{k}".format(n, k=name)
+        c = name.upper().replace("A", "b").split("b"), "x".join(["p", "q"]), name.startswith("a"), name[::-1]
+        d = string.Template("$n").substitute(n=n), name.encode(), bytes([1, 2]).hex(), "é".encode("utf-8"), name in "xab"
+        return x * len(a), a, b, c, d, int("12") + float("1.5"), str(n), repr(name), ord("a"), chr(98)
+
+    check_function(f, [call(rnd(i, 3), name, n) for i, (name, n) in enumerate([("ab", 7), ("ab", 7), ("ab", 8), ("abc", 7)])])
+
+
+def test_formatting_tensor_values():
+    def f(x):
+        return f"{x.sum().item():.3f} {x.shape[0]} {x}", str(x), repr(x.dtype), "%s" % x
+
+    check_function(f, vectors(5))
+
+
+def test_tuples_ranges_and_slices_as_values():
+    def f(x, t):
+        r = range(2, 10, 3)
+        s = slice(0, 2)
+        return x[s], t + (1,), t * 2, t[1:], list(r), 5 in r, r[1], len(r), t.index(2), t < (9,), hash(t), s.indices(3), x[..., None][:, 0]
+
+    check_function(f, [call(rnd(i, 3), (1, 2)) for i in range(4)], promise=ONE_ENTRY)
+
+
+def test_nested_containers_come_back_whole():
+    def f(tree, x):
+        def walk(t):
+            if isinstance(t, dict):
+                return {k: walk(v) for k, v in t.items()}
+            if isinstance(t, (list, tuple)):
+                return type(t)(walk(v) for v in t)
+            return t * 2 if isinstance(t, torch.Tensor) else t
+
+        return walk(tree), tree
+
+    tree = {"a": [rnd(0, 2), (rnd(1, 2), {"b": 3})], "c": None, "d": ()}
+    check_function(f, [call(tree, rnd(i, 3)) for i in range(4)])
+
+
+def test_pytree_maps_over_structures():
+    from torch.utils import _pytree as pytree
+
+    def f(tree):
+        return pytree.tree_map(lambda v: v * 2 if isinstance(v, torch.Tensor) else v, tree)
+
+    check_function(f, [call({"a": [rnd(i, 2), 1], "b": (rnd(i + 1, 2),)}) for i in range(4)])
+
+
+def test_the_same_container_twice_stays_one_object():
+    def f(x):
+        inner = [x]
+        outer = {"a": inner, "b": inner, "c": (inner, inner)}
+        inner.append(1)
+        cycle = []
+        cycle.append(cycle)
+        return outer, outer["a"] is outer["c"][1], len(cycle), cycle[0] is cycle
+
+    check_function(f, vectors(4))
+
+
+def test_tensors_as_dict_keys_and_in_sets():
+    def f(x, y):
+        d = {x: "x", y: "y"}
+        seen = {x, y, x}
+        return d[x], x in d, len(seen), [k for k in d][0] is x
+
+    check_function(f, [call(rnd(i, 3), rnd(i + 1, 3)) for i in range(4)])
+
+
+def test_mutation_while_iterating_raises_as_in_eager():
+    def f(x):
+        d = {"a": 1}
+        for k in d:
+            d[k + "b"] = 2
+        return x
+
+    check_function(f, vectors(3))
+
+
+def test_containers_that_are_changed_only_on_some_calls():
+    def make():
+        cache = {}
+
+        def f(x, key):
+            if key not in cache:
+                cache[key] = x * 10
+            return cache[key] + x
+
+        f.cache = cache
+        return f
+
+    check(make, [call(rnd(i, 3), k) for i, k in enumerate("aaabbacba")], post=lambda f: f.cache)
+
+
+def test_large_dicts_and_lists():
+    def f(d, items):
+        total = 0
+        for k, v in d.items():
+            total = total + v * len(k)
+        return total, [i * 2 for i in items][-1], dict(list(d.items())[:2])
+
+    calls = [call({f"k{j}": rnd(i + j, 1) for j in range(100)}, list(range(100))) for i in range(3)]
+    check_function(f, calls, promise=ONE_ENTRY)

@@ -1,0 +1,384 @@
+"""Exceptions: raised and handled inside, escaping with the user's own frames, and what they leave behind."""
+
+import contextlib
+import sys
+import traceback
+
+import pytest
+import torch
+from twins import ONE_ENTRY, call, check, check_function, rnd, vectors
+
+
+class Mine(ValueError):
+    def __init__(self, code, **extra):
+        super().__init__(f"code {code}")
+        self.code = code
+        self.extra = extra
+
+
+def test_raise_and_except_inside_is_control_flow():
+    def make():
+        class A:
+            y = 1
+
+        a = A()
+
+        def lookup(d, k):
+            try:
+                return d[k]
+            except KeyError:
+                return 7
+
+        def f(x):
+            r = getattr(a, "zz", None)
+            try:
+                if hasattr(a, "y"):
+                    raise ValueError("x")
+            except ValueError:
+                r = 3
+            return x * r + lookup({"p": 1}, "q")
+
+        return f
+
+    check(make, vectors(4), promise=ONE_ENTRY)
+
+
+def test_try_except_else_finally_run_in_order():
+    def f(x, fail):
+        order = []
+        try:
+            order.append("try")
+            if fail == 1:
+                raise KeyError("k")
+            if fail == 2:
+                raise Mine(4, a=1)
+            x = x + 1
+        except KeyError as e:
+            order.append(repr(e))
+        except (Mine, TypeError) as e:
+            order.append((e.code, e.extra))
+        else:
+            order.append("else")
+        finally:
+            order.append("finally")
+        return x, order
+
+    check_function(f, [call(rnd(i, 3), k) for i, k in enumerate([0, 0, 1, 1, 2, 2, 0, 1])])
+
+
+def test_an_exception_out_of_the_root_has_the_users_frames():
+    def inner(x, n):
+        y = x * 2
+        if n > 1:
+            raise Mine(n, y=y)
+        return y
+
+    def f(x, n):
+        z = inner(x, n)
+        return z + 1
+
+    check_function(f, [call(rnd(i, 3), n) for i, n in enumerate([1, 1, 2, 2, 1, 2])])
+
+
+def test_an_exception_on_every_call_is_right_too():
+    def f(x):
+        t = x * 2
+        raise ValueError(t)
+
+    check_function(f, vectors(4))
+
+
+def test_a_torch_error_carries_its_message_and_lines():
+    def mul(a, b):
+        return a @ b
+
+    def f(a, b):
+        c = a + 1
+        d = mul(c, b)
+        return d.relu()
+
+    good, bad = call(rnd(0, 2, 3), rnd(1, 3, 4)), call(rnd(0, 2, 3), rnd(1, 4, 4))
+    check_function(f, [good, good, bad, bad, good, bad])
+
+
+def test_a_torch_error_in_replayed_code_has_the_users_frames():
+    def index(x, i):
+        picked = x[i]
+        return picked * 2
+
+    def f(x, i):
+        y = x + 1
+        return index(y, i)
+
+    good, bad = torch.tensor([0, 2]), torch.tensor([0, 99])
+    check_function(f, [call(rnd(0, 4), i) for i in (good, good, bad, good, bad)])
+
+
+def test_a_torch_error_that_is_caught():
+    def f(x):
+        try:
+            torch.ones(2) @ torch.ones(3)
+        except RuntimeError as e:
+            return x * 2, str(e)
+        return x
+
+    check_function(f, vectors(4))
+
+
+def test_effects_before_the_exception_stay():
+    def make():
+        log = []
+
+        def f(x, n, d):
+            log.append(n)
+            d["before"] = n
+            x.add_(1)
+            if n == 2:
+                raise Mine(n)
+            d["after"] = n
+            log.append(-n)
+            return x
+
+        f.log = log
+        return f
+
+    check(make, [call(rnd(i, 3), n, {}) for i, n in enumerate([1, 1, 2, 1, 2])], post=lambda f: f.log)
+
+
+def test_raise_from_and_contexts_are_chained():
+    def f(x, how):
+        try:
+            try:
+                {}["missing"]
+            except KeyError as e:
+                if how == 0:
+                    raise Mine(1) from e
+                if how == 1:
+                    raise Mine(2) from None
+                if how == 2:
+                    raise Mine(3)  # noqa: B904
+                raise
+        except Mine as e:
+            e.add_note("seen")
+            if how == 2:
+                raise
+            return x, type(e.__cause__).__name__, type(e.__context__).__name__, e.__suppress_context__, e.__notes__
+
+    check_function(f, [call(rnd(i, 3), h) for i, h in enumerate([0, 0, 1, 2, 3, 1, 0, 2])])
+
+
+def test_reraise_and_finally_that_returns():
+    def swallow(x, fail):
+        try:
+            if fail:
+                raise ValueError
+            return x + 1
+        finally:
+            if fail:
+                return x - 1  # noqa: B012
+
+    def f(x, fail):
+        try:
+            y = swallow(x, fail)
+            if fail == 2:
+                raise IndexError("again")
+        except IndexError:
+            y = y * 2
+            raise
+        return y
+
+    check_function(f, [call(rnd(i, 3), k) for i, k in enumerate([0, 0, 1, 2, 1, 0])])
+
+
+def test_finally_runs_on_break_continue_and_return():
+    def f(x):
+        log = []
+        for i in range(4):
+            try:
+                if i == 1:
+                    continue
+                if i == 3:
+                    break
+                x = x * 2
+            finally:
+                log.append(i)
+        try:
+            return x, log
+        finally:
+            log.append("end")
+
+    check_function(f, vectors(4), promise=ONE_ENTRY)
+
+
+def test_nested_handlers_see_their_own_exception():
+    def f(x):
+        seen = []
+        try:
+            raise ValueError("outer")
+        except ValueError:
+            seen.append(str(sys.exc_info()[1]))
+            try:
+                raise KeyError("inner")
+            except KeyError:
+                seen.append(sys.exc_info()[1].args[0])
+            seen.append(str(sys.exc_info()[1]))
+        seen.append(sys.exc_info()[1])
+        return x * 2, seen
+
+    check_function(f, vectors(4))
+
+
+def test_an_exit_inside_an_except_block_keeps_the_handled_exception():
+    def f(x):
+        try:
+            raise Mine(5)
+        except Mine as e:
+            print("handling", e.code)
+            try:
+                raise
+            except Mine as again:
+                return x * again.code, again is e
+
+    check_function(f, vectors(4))
+
+
+def test_a_data_dependent_raise():
+    def f(x):
+        if x.sum() < 0:
+            raise Mine(int(x.numel()))
+        return x.sqrt()
+
+    check_function(f, [call(torch.ones(3) * k) for k in (1, 2, -1, 1, -1, -1, 2)])
+
+
+def test_exception_groups():
+    def f(x, which):
+        caught = []
+        try:
+            raise ExceptionGroup("all", [ValueError(1), KeyError("k")] + ([OSError(3)] if which else []))
+        except* ValueError as g:
+            caught.append([str(e) for e in g.exceptions])
+        except* KeyError as g:
+            caught.append(len(g.exceptions))
+        return x, caught
+
+    check_function(f, [call(rnd(i, 3), w) for i, w in enumerate([0, 0, 1, 0])])
+
+
+def test_stop_iteration_and_generator_exit_meet_their_rules():
+    def broken():
+        yield 1
+        raise StopIteration
+
+    def f(x):
+        try:
+            list(broken())
+        except RuntimeError as e:
+            caught = str(e)
+        try:
+            next(iter([]))
+        except StopIteration as e:
+            value = e.value
+        return x * 2, caught, value
+
+    check_function(f, vectors(4))
+
+
+def test_tracebacks_read_inside_the_function():
+    def fail(n):
+        raise Mine(n)
+
+    def f(x):
+        try:
+            fail(3)
+        except Mine as e:
+            names = [s.name for s in traceback.extract_tb(e.__traceback__)]
+            lines = [s.lineno for s in traceback.extract_tb(e.__traceback__)]
+        return x * 2, names, lines
+
+    check_function(f, vectors(4))
+
+
+def test_exceptions_as_values():
+    def f(x):
+        errors = [Mine(i) for i in range(2)]
+        kinds = {type(e): e.code for e in errors}
+        try:
+            raise errors[1]
+        except ValueError as e:
+            same = e is errors[1]
+        return x * kinds[Mine], same, isinstance(errors[0], ValueError), str(errors[0]), repr(errors[1])
+
+    check_function(f, vectors(4))
+
+
+def test_suppress_and_exit_stack():
+    def f(x):
+        log = []
+        with contextlib.suppress(KeyError):
+            log.append(1)
+            {}["k"]
+            log.append(2)
+        with contextlib.ExitStack() as stack:
+            stack.callback(log.append, "callback")
+            stack.enter_context(contextlib.suppress(ValueError))
+            log.append(3)
+            raise ValueError
+        return x * 2, log
+
+    check_function(f, vectors(4))
+
+
+def test_attribute_errors_offer_the_same_message():
+    def f(x, name):
+        return getattr(x, name)
+
+    check_function(f, [call(rnd(i, 3), n) for i, n in enumerate(["shape", "shape", "nothing", "dtype", "nothing"])])
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["x + 'a'", "None + x", "x[5]", "x['a']", "undefined", "1 / 0", "[][0]", "x.nothing", "int('z')", "x(1)", "len(5)", "f(1)", "x.view(7)", "torch.cat([])", "a, b = 1", "import nothing_here", "x.sum(3)"],
+)
+def test_common_errors_after_good_calls(expression):
+    scope = {"torch": torch}
+    source = f"def f(x, fail):\n    y = x * 2\n    if fail:\n        {expression}\n    return y\n"
+    exec(compile(source, "<program error>", "exec"), scope)
+    check_function(scope["f"], [call(rnd(i, 3), k) for i, k in enumerate([False, False, True, False, True])])
+
+
+def test_recursion_error_is_survived():
+    def down(x):
+        return down(x) + 1
+
+    def f(x):
+        try:
+            down(x)
+        except RecursionError:
+            return x * 2
+
+    check_function(f, vectors(2))
+
+
+def test_system_exit_passes_through():
+    def f(x, n):
+        y = x * 2
+        if n:
+            sys.exit(n)
+        return y
+
+    check_function(f, [call(rnd(i, 3), n) for i, n in enumerate([0, 0, 3, 0])])
+
+
+def test_the_program_goes_on_after_an_error():
+    def make():
+        weights = [torch.ones(3)]
+
+        def f(x, w):
+            weights[0] = weights[0] * 2
+            return x @ weights[0] + x @ w
+
+        return f
+
+    good, bad = rnd(5, 3), rnd(6, 4)
+    check(make, [call(rnd(i, 3), w) for i, w in enumerate([good, bad, good, good, bad, good])])

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Builds the host half without torch for every CPython 3.11, 3.12 and 3.13 found, and runs tests/host on it.
+#
+#   tools/test_host.sh [VENV] [TEST]...      VENV gives nanobind's sources; TEST is a part of a test's name
+#
+# One build serves all patch releases of a minor, as in the wheels: it is made with the first interpreter that has
+# headers, and the tests run on each. Looks at PATH and ~/.pyenv/versions. Names what it skipped and why.
+# PYTHONS="3.11 3.13" restricts the minors.
+set -u
+cd "$(dirname "$0")/.."
+venv=${1:-.venv}
+[ $# -gt 0 ] && shift
+nanobind=$("$venv/bin/python" -m nanobind --cmake_dir) || exit 1
+status=0
+skipped=
+
+# Distinct interpreters of a minor, as "path version has_headers".
+list_interpreters() {
+  for python in $(type -ap "python$1") "$HOME"/.pyenv/versions/"$1".*/bin/python; do
+    [ -x "$python" ] || continue
+    (cd / && "$python" -c "
+import os, sys, sysconfig
+if '%d.%d' % sys.version_info[:2] == '$1' and sys.implementation.name == 'cpython' and sys.prefix == sys.base_prefix \
+        and not sysconfig.get_config_var('Py_GIL_DISABLED'):
+    headers = os.path.isdir(os.path.join(sysconfig.get_path('include'), 'internal'))
+    print(os.path.realpath(sys.executable), '%d.%d.%d' % sys.version_info[:3], int(headers))" 2>/dev/null)
+  done | awk '!seen[$1]++'
+}
+
+for minor in ${PYTHONS:-3.11 3.12 3.13}; do
+  interpreters=$(list_interpreters "$minor")
+  if [ -z "$interpreters" ]; then
+    skipped="$skipped $minor (not found)"
+    continue
+  fi
+  builder=$(echo "$interpreters" | awk '$3 == 1 { print $1; exit }')
+  if [ -z "$builder" ]; then
+    skipped="$skipped $minor (no headers)"
+    continue
+  fi
+  tree=build/host-$minor
+  mkdir -p build
+  echo "host $minor: building with $builder"
+  if ! { cmake -S . -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g" \
+           -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g" -DREPRISE_TORCH=OFF -DREPRISE_TESTS=OFF \
+           -DPython_EXECUTABLE="$builder" -DREPRISE_NANOBIND_DIR="$nanobind" \
+         && cmake --build "$tree"; } >"$tree.log" 2>&1; then
+    tail -n 60 "$tree.log"
+    echo "FAILED host $minor: does not build (log: $tree.log)"
+    status=1
+    continue
+  fi
+  while read -r python version _; do
+    PYTHONPATH=$tree "$python" -m tests.host "$@" || { echo "FAILED host $version: $python"; status=1; }
+  done <<<"$interpreters"
+done
+[ -z "$skipped" ] || echo "host: skipped$skipped"
+exit $status
