@@ -2,7 +2,7 @@
 
 `difference(got, want)` walks tensors, containers, dataclasses, model outputs, caches and plain objects side by side and
 returns None when everything agrees to the last bit, else a Difference that names the first place and the largest
-absolute difference found anywhere. Types must be identical. Two NaNs with the same bits are equal; 0.0 and -0.0 are not.
+absolute difference found anywhere. Types must be identical. Two NaNs of the same bits are equal; 0.0 and -0.0 are not.
 """
 
 import collections.abc

@@ -5,8 +5,8 @@ behind bit by bit: outputs with their caches; for training the loss, gradients, 
 Then it times both, interleaved. The exit code is 1 if any row differs or fails.
 
 Columns: `error` (bit-equal or the largest absolute difference), `entries`, `exits` and `opaque` calls counted by
-Reprise over the five calls, what the `first` call cost beyond eager's
-first, medians and minima in ms, and ratios Reprise / eager.
+Reprise over the five calls, what the `first` call cost beyond eager's first, medians and minima in ms, and ratios
+Reprise / eager.
 """
 
 import argparse
@@ -82,7 +82,9 @@ def warm_up(name, phase):
     """Pay torch's one-time costs (library start, thread pool) on a tiny eager copy, outside all measurements."""
     from bench.models import make_inputs
 
-    make_twin(name, phase, True, modes.compiler("eager")).call(**make_inputs(name, tiny=True, labels=phase == "training"))
+    make_twin(name, phase, True, modes.compiler("eager")).call(
+        **make_inputs(name, tiny=True, labels=phase == "training")
+    )
 
 
 def seeded(seed, call, **inputs):
@@ -158,7 +160,14 @@ def measure_safely(*args):
     except Exception as error:  # a broken row must not take the table with it
         traceback.print_exc()
         detail = f"{type(error).__name__}: {error}"
-        return {"model": args[0], "phase": args[1], "mode": args[2], "error": "failed", "is_right": False, "detail": detail}
+        return {
+            "model": args[0],
+            "phase": args[1],
+            "mode": args[2],
+            "error": "failed",
+            "is_right": False,
+            "detail": detail,
+        }
 
 
 def measure_isolated(name, phase, options, note):
@@ -173,7 +182,14 @@ def measure_isolated(name, phase, options, note):
         return json.loads(text)[0]
     sys.stderr.write(done.stderr[-4000:])
     detail = f"process ended with {done.returncode}"
-    return {"model": name, "phase": phase, "mode": options.mode, "error": "crashed", "is_right": False, "detail": detail}
+    return {
+        "model": name,
+        "phase": phase,
+        "mode": options.mode,
+        "error": "crashed",
+        "is_right": False,
+        "detail": detail,
+    }
 
 
 def parse(arguments):
@@ -200,7 +216,9 @@ def main(arguments=None):
     phases = options.phases.split(",")
     unknown = [n for n in names if n not in MODELS] + [p for p in phases if p not in PHASES]
     if unknown:
-        sys.exit(f"unknown {', '.join(unknown)}: expected models of {', '.join(MODELS)} and phases of {', '.join(PHASES)}")
+        sys.exit(
+            f"unknown {', '.join(unknown)}: expected models of {', '.join(MODELS)} and phases of {', '.join(PHASES)}"
+        )
 
     rows = []
     start = time.monotonic()
@@ -223,7 +241,10 @@ def main(arguments=None):
             json.dump(rows, out)
 
     print(text_table(rows, {key: head.format(mode=options.mode) for key, head in COLUMNS.items()}))
-    print(f"\n{options.threads} threads, {options.rounds} interleaved rounds, {time.monotonic() - start:.0f} s; ratio = {options.mode} / eager")
+    print(
+        f"\n{options.threads} threads, {options.rounds} interleaved rounds, {time.monotonic() - start:.0f} s; "
+        f"ratio = {options.mode} / eager"
+    )
     wrong = [row for row in rows if not row["is_right"]]
     for row in wrong:
         print(f"WRONG {row['model']} {row['phase']}: {row['detail']}")

@@ -2,9 +2,9 @@
 
 Tensor bytes are counted from torch's own allocator events (`torch.profiler`, profile_memory): the running sum of
 allocations and frees, so nothing of the program or of the dispatcher changes. Beside it stands the growth of the
-process's peak resident set over the same calls (`VmHWM`, reset between calls), taken without the profiler; glibc is told
-to give every large block its own mapping, so freed tensors leave the resident set at once. Each mode runs in a process
-of its own.
+process's peak resident set over the same calls (`VmHWM`, reset between calls), taken without the profiler; glibc is
+told to give every large block its own mapping, so freed tensors leave the resident set at once. Each mode runs in a
+process of its own.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The demo's models: real `transformers` code from configs, with random weights and no downloads.
 
-`MODELS` is the table: one row a model. A row makes the full model or a tiny one of the same structure (`tiny=True`, used
-by tests), keyword arguments for a forward call that vary with the seed, and labels for training. All makers are
+`MODELS` is the table: one row a model. A row makes the full model or a tiny one of the same structure (`tiny=True`,
+used by tests), keyword arguments for a forward call that vary with the seed, and labels for training. All makers are
 deterministic in the seed, so calling one twice gives two equal twins.
 
 A training step (`make_training_step`) is zero_grad, forward, backward, AdamW step. zero_grad comes first, so that the
@@ -79,7 +79,9 @@ def gpt2_inputs(tiny, batch, generator, use_cache):
 
 def make_t5(tiny):
     small = dict(d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, vocab_size=100)
-    return transformers.T5ForConditionalGeneration(transformers.T5Config(**(small if tiny else {}), decoder_start_token_id=0))
+    return transformers.T5ForConditionalGeneration(
+        transformers.T5Config(**(small if tiny else {}), decoder_start_token_id=0)
+    )
 
 
 def t5_inputs(tiny, batch, generator):
@@ -92,9 +94,13 @@ def t5_inputs(tiny, batch, generator):
 
 
 def make_llama(tiny):
-    sizes = dict(hidden_size=512, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=4, intermediate_size=1376)
+    sizes = dict(
+        hidden_size=512, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=4, intermediate_size=1376
+    )
     if tiny:
-        sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=64)
+        sizes = dict(
+            hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=64
+        )
         sizes["vocab_size"] = 100
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes))
 
@@ -202,5 +208,3 @@ def tiny_bert(layers, hidden, **changes):
     """The overhead probe's BertModel: real structure, tensors so small that only Python's cost is left."""
     sizes = dict(num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=2, intermediate_size=2 * hidden)
     return transformers.BertModel(transformers.BertConfig(vocab_size=100, **{**sizes, **changes})).eval()
-
-

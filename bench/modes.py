@@ -21,12 +21,15 @@ def is_reprise(mode):
 
 
 def compiler(mode):
-    """Return `wrap(program, **options)` for the mode; ValueError for an unknown word."""
+    """`wrap(program, **options)` of the mode. ValueError for an unknown word, RuntimeError if Reprise can't run."""
     if mode == "eager":
         return lambda program, **options: program
     if mode in ("reprise", "reprise-eager"):
         import reprise
 
+        from bench.stats import require_reprise
+
+        require_reprise()
         fixed = {"backend": "eager"} if mode == "reprise-eager" else {}
         return lambda program, **options: reprise.compile(program, **{**fixed, **options})
     if mode in ("torch", "torch-eager"):

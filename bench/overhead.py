@@ -1,11 +1,10 @@
 """`python -m bench.overhead`: what a call costs around its kernels, per probe and contestant, as CSV.
 
 Contestants run in interleaved blocks in one process: eager, the tested mode and, with --peers, torch.compile (default
-and backend="eager"). The number to read is the minimum over the blocks; medians stand beside it. Each row also holds the
-first call's time beyond eager, the guards' time where the engine tells it, and entries, recordings and exits.
+and backend="eager"). The number to read is the minimum over the blocks; medians stand beside it. Each row also holds
+the first call's time beyond eager, the guards' time where the engine tells it, and entries, recordings and exits.
 
-`--memory` (also part of the default run) measures the peak of live tensor bytes in processes of their own: see
-bench/memory.py.
+The peak of live tensor bytes is measured in processes of their own (bench/memory.py; `--no-memory` leaves it out).
 """
 
 import argparse
@@ -94,9 +93,13 @@ def parse(arguments):
     parser.add_argument("--blocks", type=int, default=50, help="timed blocks of each contestant")
     parser.add_argument("--threads", type=int, default=1, help="OpenMP threads (default 1: tiny tensors)")
     parser.add_argument("--peers", action="store_true", help="add torch.compile, default and backend=eager")
-    parser.add_argument("--csv", default="-", help="file for the CSV (default: a text table on stdout only)")
+    parser.add_argument("--csv", help="also write the rows to this file")
+    parser.add_argument("--small", action="store_true", help="a minute: 10 blocks, no memory")
     parser.add_argument("--no-memory", action="store_true", help="leave out the peak of live tensor bytes")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.small:
+        options.blocks, options.no_memory = min(options.blocks, 10), True
+    return options
 
 
 def main(arguments=None):
@@ -126,7 +129,7 @@ def main(arguments=None):
     print(text_table(rows, COLUMNS))
     if memory_rows:
         print("\npeak of live tensor bytes, 40 ReLUs of 16 MB\n" + text_table(memory_rows, memory.COLUMNS))
-    if options.csv != "-":
+    if options.csv:
         write_csv(options.csv, rows + memory_rows)
     wrong = [row for row in rows if row["error"] != "bit-equal" and modes.is_reprise(row["mode"])]
     return 1 if wrong else 0

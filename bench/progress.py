@@ -41,7 +41,9 @@ class Progress:
             self.draw(self.text)
         else:
             elapsed = time.monotonic() - self.start_time
-            print(f"[{self.done:3}/{self.total}] {elapsed:6.1f} s  {self.text}  {outcome}", file=self.stream, flush=True)
+            print(
+                f"[{self.done:3}/{self.total}] {elapsed:6.1f} s  {self.text}  {outcome}", file=self.stream, flush=True
+            )
 
     def draw(self, text):
         full = self.WIDTH * self.done // self.total

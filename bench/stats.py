@@ -18,18 +18,31 @@ COUNTERS = {
 }
 
 
+def require_reprise():
+    """RuntimeError where this Python or torch is not supported: reprise.compile would return programs as they are."""
+    from reprise import _native
+
+    if _native.C is None:
+        raise RuntimeError(f"Reprise can't be used here: {_native.reason}")
+
+
 def report_of(compiled):
     """The engine's report of a compiled callable as dicts and lists, without calling it; None if it has none."""
     try:
-        from reprise import _C, _callables
+        from reprise import _callables, _native
     except ImportError:
         return None
     found = _callables.find_compiled(compiled)
-    return None if found is None else _C.report(found)
+    return None if found is None else _native.C.report(found)
 
 
 def entries_of(report):
     return [entry for place in report["places"] for entry in place["entries"]]
+
+
+def named_counts(counters):
+    """The engine's counters (also those of an Explanation) under our names."""
+    return {name: counters.get(theirs, 0) for name, theirs in COUNTERS.items()}
 
 
 def stats_of(compiled):
@@ -37,9 +50,7 @@ def stats_of(compiled):
     report = report_of(compiled)
     if report is None:
         return None
-    counts = {name: report["counters"].get(theirs, 0) for name, theirs in COUNTERS.items()}
-    counts["entries"] = len(entries_of(report))
-    return counts
+    return {**named_counts(report["counters"]), "entries": len(entries_of(report))}
 
 
 def changes(before, after):
@@ -68,9 +79,9 @@ def why_not_recorded(compiled):
 def guard_check_ns(compiled, args, kwargs, checks):
     """Median time of one guard check on these arguments with nothing changed, or None if the engine can't tell."""
     try:
-        from reprise import _C, _callables
+        from reprise import _callables, _native
     except ImportError:
         return None
-    measure = getattr(_C, "measure_guards_ns", None)
+    measure = getattr(_native.C, "measure_guards_ns", None)
     found = _callables.find_compiled(compiled)
     return None if measure is None or found is None else measure(found, args, kwargs, checks)

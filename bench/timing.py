@@ -15,7 +15,7 @@ def interleaved_ns(contestants, rounds, calls=1, before=None):
     span = range(calls)
     clock = time.perf_counter_ns
     for turn in range(rounds):
-        for name in names[turn % len(names):] + names[: turn % len(names)]:
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
             call = contestants[name]
             if before is not None:
                 before(name)

@@ -17,8 +17,8 @@ def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend="native
 
     Also a decorator, with or without arguments.
 
-    fn_or_module: a function, method, functools.partial, callable object or torch.nn.Module. What is returned behaves as
-        the original: name, signature, attributes, `isinstance` of a module, its state_dict, pickles and copies.
+    fn_or_module: a function, method, functools.partial, callable object or torch.nn.Module. What is returned behaves
+        as the original: name, signature, attributes, `isinstance` of a module, its state_dict, pickles and copies.
     fullgraph: raise GraphBreak, before the offending operation runs, where the program would have to leave compiled code.
     dynamic: sizes are symbolic from the second value on (None), at once (True) or never (False).
     backend: "native", "eager", a name given by register_backend, or a callable that takes
@@ -26,8 +26,8 @@ def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend="native
     mode: torch.compile's words "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs".
     options: a dict of the options in docs/options.md; they override `mode`.
 
-    Raises UserError for wrong arguments. On a Python or PyTorch that this build does not support the argument is returned
-    as it is, with one RuntimeWarning.
+    Raises UserError for wrong arguments. On a Python or PyTorch that this build does not support the argument is
+    returned as it is, with one RuntimeWarning.
     """
     settings = {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode, "options": options}
     if fn_or_module is None:
@@ -56,7 +56,7 @@ def disable(fn=None):
         raise UserTypeError(f"a {type(fn).__name__} cannot be disabled; expected a callable")
     if C is None:
         return fn
-    return _wrap(fn, lambda function, type_=None: C.make_disabled(function if type_ is None else type_.__call__), disable)
+    return _wrap(fn, lambda function, type_=None: C.make_disabled(type_.__call__ if type_ else function), disable)
 
 
 if C is not None:
@@ -88,11 +88,10 @@ def _wrap(target, make, remake):
         target = target.__wrapped__
     target = _callables.find_original(target)
     if isinstance(target, type):
-        warnings.warn(
-            f"class {target.__qualname__} is left as it is; compile its methods or its objects", RuntimeWarning, stacklevel=3
-        )
+        text = f"class {target.__qualname__} is left as it is; compile its methods or its objects"
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
         return target
-    if isinstance(getattr(type(target), "__call__", None), types.FunctionType):
+    if isinstance(type(target).__call__, types.FunctionType):
         try:
             return _callables.make_stand_in(target, lambda cls: make(target, type_=cls), remake)
         except Exception:  # a class that has no subclasses or no __dict__: a callable that stands for the object
@@ -115,8 +114,8 @@ def explain(fn):
     """Explain what became of a compiled callable: `explain(fn)(*args, **kwargs)` calls it and returns an Explanation.
 
     A callable that is not compiled is compiled first. `str()` of the Explanation is the report: entries, guards with
-    source paths, exits with file:line, reason and hint, counts and seconds per phase. `explain(fn).report` without a call
-    is the state as it is.
+    source paths, exits with file:line, reason and hint, counts and seconds per phase. `explain(fn).report`, without a
+    call, is the state as it is.
     """
     if C is None:
         _native.warn_unusable()

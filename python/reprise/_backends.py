@@ -14,8 +14,9 @@ def list_backends():
 def register_backend(compiler_fn=None, name=None):
     """Give a backend a name; also a decorator, `@register_backend` or `@register_backend(name="mine")`.
 
-    `compiler_fn(graph_module, example_inputs)` takes a torch.fx.GraphModule and a list of tensors, and returns a callable
-    with the signature of the graph: the contract of torch.compile's backends. The name is the function's by default.
+    `compiler_fn(graph_module, example_inputs)` takes a torch.fx.GraphModule and a list of tensors, and returns a
+    callable with the signature of the graph: the contract of torch.compile's backends. The name is the function's by
+    default.
     """
     if compiler_fn is None:
         return lambda function: register_backend(function, name)

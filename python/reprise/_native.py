@@ -19,7 +19,8 @@ def _load():
         import torch  # its libraries must be loaded before ours  # noqa: PLC0415
     except ImportError:
         torch = None
-    found = f"Python {sys.version_info[0]}.{sys.version_info[1]}, torch {torch.__version__ if torch else 'not installed'}"
+    python = ".".join(map(str, sys.version_info[:2]))
+    found = f"Python {python}, torch {torch.__version__ if torch else 'not installed'}"
     try:
         from . import _C as native  # noqa: PLC0415
     except ImportError as error:

@@ -5,7 +5,8 @@
 // finds; only the programs in that bucket, most recently used first, are worth a full check. It never decides: a
 // candidate must still pass its own guard program.
 //
-// Ownership: borrows the programs. Threads: the GIL is held.
+// Ownership: borrows the programs it was built from and their objects until the next rebuild. Threads: the GIL is held;
+// no Python code runs.
 #pragma once
 
 #include <Python.h>
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "guards/guard_program.h"
@@ -34,9 +36,15 @@ class Dispatcher {
   void note_hit(int32_t index);
 
  private:
+  struct Path;
   struct Node;
+  struct Learner;
+
+  PyObject* read_path(int32_t path, PyObject* const* args) const;
+
+  std::vector<Path> paths_;  // parents precede children
   std::unique_ptr<Node> root_;
-  Node* last_ = nullptr;
+  Node* last_ = nullptr;     // the leaf of the last look-up
 };
 
 }  // namespace reprise::guards

@@ -34,7 +34,7 @@ REPRISE_INLINE Flow Evaluator<Policy>::branch(Cursor& c, bool taken) {
 
 // --
 REPRISE_HANDLER(Resume) {
-  if (!host::view::is_instrumentation_current(thread_, act_.code)) [[unlikely]] return Flow::Stop;
+  if (host::view::is_observed(thread_, act_.code)) [[unlikely]] return Flow::Stop;
   constexpr int kFirstDelegation = 2;  // RESUME behind yield from and await does not look for pending work
   if (c.instruction->arg < kFirstDelegation && !do_pending_work()) [[unlikely]] return Flow::Raised;
   return Flow::Checked;
@@ -287,23 +287,29 @@ REPRISE_HANDLER(ReturnGenerator) { return policy_.on_return_generator(act_) ? Fl
 
 // --- rare opcodes -----------------------------------------------------------------------------------------------------
 
+template <class Policy>
+REPRISE_INLINE Flow Evaluator<Policy>::do_rare(Cursor& c) {
+  const Flow flow = run_rare(c);
+  c.stack_pointer = act_.stack_pointer;
+  if (flow == Flow::JumpedChecked) jump(c);
+  return flow;
+}
+
 // Executed without the policy, if it agrees: see rare_ops.h for the stack pictures.
 template <class Policy>
-Flow Evaluator<Policy>::do_rare(Cursor& c) {
+Flow Evaluator<Policy>::run_rare(Cursor c) {
   const Outcome agreed = policy_.rare(act_, *c.instruction);
   if (agreed != Outcome::Done) return fail(agreed);
-  PyObject** const bottom = c.stack_pointer - c.instruction->pops;
   RareOp op{thread_, frame_, act_.code, c.locals, c.stack_pointer, c.instruction};
   const RareResult result = run_rare_op(op);
-  c.stack_pointer = op.stack_pointer;
+  act_.stack_pointer = op.stack_pointer;
   if constexpr (kShadow) {
-    for (PyObject** slot = bottom; slot < c.stack_pointer; ++slot) act_.ids[slot - c.locals] = -1;
+    for (PyObject** slot = op.bottom; slot < op.stack_pointer; ++slot) act_.ids[slot - c.locals] = -1;
   }
   switch (result) {
     case RareResult::Done:
       return Flow::Checked;
     case RareResult::Jump:
-      jump(c);
       return Flow::JumpedChecked;
     case RareResult::Raised:
       return Flow::Raised;

@@ -1,6 +1,6 @@
 // The evaluator: state of one frame that is being evaluated, the loop over its instructions, and every way out of it.
 //
-//  1. Frame exits (return, yield, making a generator) are executed by CPython's evaluator: it unlinks, clears and pops.
+//  1. Frames are left through host/cpython/frame_exit.h, or CPython's evaluator executes the instruction that leaves.
 //  2. An instruction that is going to fail without side effects (an unbound name) is left to CPython, which has the words.
 //  3. A handler does not move the stack pointer before its policy call is Done; so a Stop leaves the frame as it was.
 //  4. The frame's instruction pointer is set in front of everything that can run Python code, and so are the fields of the
@@ -14,7 +14,7 @@
 #include "host/cpython/frame_view.h"
 #include "host/cpython/hook.h"
 #include "host/cpython/pending.h"
-#include "host/cpython/unwind.h"
+#include "host/cpython/frame_exit.h"
 #include "interp/policy.h"
 #include "interp/rare_ops.h"
 #include "interp/scratch_impl.h"
@@ -23,7 +23,8 @@
 
 namespace reprise::interp {
 
-/// Where the evaluator stands. The loop keeps it in registers; handlers get it by reference and are inlined.
+/// Where the evaluator stands. The loop keeps it in registers: handlers get it by reference and are inlined, functions
+/// that are not get a copy and leave the new place in the activation (see `reload`).
 struct Cursor {
   PyObject** stack_pointer;             // first free slot
   PyObject** locals;
@@ -39,7 +40,7 @@ enum class Flow : uint8_t {
   Raised,         // the instruction raised
   Reraised,       // the same, without a traceback entry; a handler exists
   Stop,           // leave the frame in front of the instruction
-  Exit,           // CPython executes the instruction and leaves the frame
+  Exit,           // the instruction leaves the frame
 };
 
 template <class Policy>
@@ -101,7 +102,7 @@ class Evaluator {
 #undef REPRISE_DECLARE_Rare
 #undef REPRISE_DECLARE_HandOver
 
-  Flow do_rare(Cursor& c);
+  REPRISE_INLINE Flow do_rare(Cursor& c);
 
   // --- the value stack -------------------------------------------------------------------------------------------------
 
@@ -229,12 +230,18 @@ class Evaluator {
     return watches_everything() || (c.instruction->flags & host::kInstructionWatched) != 0;
   }
 
-  // --- ways out --------------------------------------------------------------------------------------------------------
+  REPRISE_INLINE void reload(Cursor& c) const {
+    c.stack_pointer = act_.stack_pointer;
+    c.instruction = act_.instruction;
+  }
 
-  RunResult leave(const Cursor& c, RunResult::Status status);
-  RunResult exit_by_default(const Cursor& c);
-  // The exception that is set is raised at `unit`. true: the cursor stands at a handler; false: `*result` is final.
-  bool raise(Cursor& c, int32_t unit, bool with_traceback, RunResult* result);
+  // --- not inlined -----------------------------------------------------------------------------------------------------
+
+  Flow run_rare(Cursor c);
+  RunResult leave(Cursor c, RunResult::Status status);
+  RunResult exit_frame(Cursor c);
+  // The exception that is set is raised at `unit`. true: the activation stands at a handler; false: `*result` is final.
+  bool raise(Cursor c, int32_t unit, bool with_traceback, RunResult* result);
 
   Policy& policy_;
   PyThreadState* const thread_;
@@ -247,7 +254,7 @@ class Evaluator {
 };
 
 template <class Policy>
-RunResult Evaluator<Policy>::leave(const Cursor& c, RunResult::Status status) {
+RunResult Evaluator<Policy>::leave(Cursor c, RunResult::Status status) {
   sync(c);
   // A policy may want to know that the frame goes on without it, whoever decided that.
   if constexpr (requires { policy_.on_left(act_); }) policy_.on_left(act_);
@@ -258,8 +265,22 @@ RunResult Evaluator<Policy>::leave(const Cursor& c, RunResult::Status status) {
 }
 
 template <class Policy>
-RunResult Evaluator<Policy>::exit_by_default(const Cursor& c) {
+RunResult Evaluator<Policy>::exit_frame(Cursor c) {
   policy_.leave_frame(act_);
+  switch (c.instruction->op) {
+    case host::Op::ReturnValue:
+      if (!host::kReturnsNatively) break;
+      return {RunResult::Returned, host::exit_returning(thread_, frame_, link_, c.stack_pointer[-1])};
+    case host::Op::ReturnConst:
+      if (!host::kReturnsNatively) break;
+      return {RunResult::Returned, host::exit_returning(thread_, frame_, link_, Py_NewRef(c.instruction->object))};
+    case host::Op::YieldValue:
+      --c.stack_pointer;
+      return {RunResult::Returned,
+              host::exit_yielding(thread_, frame_, link_, *c.instruction, c.stack_pointer, *c.stack_pointer)};
+    default:
+      break;
+  }
   host::view::set_boundary(frame_, c.instruction->unit, c.stack_pointer);
   link_.leave(thread_);
   const bool makes_generator = c.instruction->op == host::Op::ReturnGenerator;
@@ -269,7 +290,7 @@ RunResult Evaluator<Policy>::exit_by_default(const Cursor& c) {
 }
 
 template <class Policy>
-bool Evaluator<Policy>::raise(Cursor& c, int32_t unit, bool with_traceback, RunResult* result) {
+bool Evaluator<Policy>::raise(Cursor c, int32_t unit, bool with_traceback, RunResult* result) {
   act_.stack_pointer = c.stack_pointer;
   if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "error return without exception set");
   const bool goes_on = policy_.on_raised(act_);
@@ -295,6 +316,8 @@ bool Evaluator<Policy>::raise(Cursor& c, int32_t unit, bool with_traceback, RunR
     if (handler.push_lasti) act_.ids[depth - 2] = -1;
     act_.ids[depth - 1] = policy_.caught_exception_id(act_, c.stack_pointer[-1]);
   }
+  act_.stack_pointer = c.stack_pointer;
+  act_.instruction = c.instruction;
   if (goes_on && !is_interrupted()) return true;
   *result = leave(c, RunResult::Stopped);
   return false;
@@ -313,6 +336,7 @@ RunResult Evaluator<Policy>::run(int32_t index, bool throwflag) {
     // CPython's own bookkeeping for the traceback stands; the unit in front of the boundary has raised.
     const int32_t unit = host::view::next_unit(frame_) - 1;
     if (!raise(c, unit, true, &result)) return result;
+    reload(c);
   } else if (is_interrupted()) {
     return leave(c, RunResult::Stopped);
   }
@@ -381,14 +405,16 @@ other_flow:
       REPRISE_DISPATCH();
     case Flow::Raised:
       if (!raise(c, c.instruction->op_unit, true, &result)) return result;
+      reload(c);
       REPRISE_DISPATCH();
     case Flow::Reraised:
       if (!raise(c, c.instruction->op_unit, false, &result)) return result;
+      reload(c);
       REPRISE_DISPATCH();
     case Flow::Stop:
       break;
     case Flow::Exit:
-      return exit_by_default(c);
+      return exit_frame(c);
   }
 stop:
   return leave(c, RunResult::Stopped);

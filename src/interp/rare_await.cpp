@@ -3,7 +3,7 @@
 #include "host/cpython/micro_ops.h"
 #include "host/cpython/names.h"
 #include "host/cpython/private_api.h"
-#include "host/cpython/unwind.h"
+#include "host/cpython/frame_exit.h"
 #include "interp/rare_ops.h"
 
 namespace reprise::interp {

@@ -17,12 +17,17 @@ struct RareOp {
   PyObject** locals;
   PyObject** stack_pointer;  // moved by the opcode, unless it leaves or exits
   const host::Instruction* instruction;
+  PyObject** bottom = stack_pointer;  // the slots from here on are new
 
   // The n-th value from the top, counted from 1.
   PyObject*& peek(int n) { return stack_pointer[-n]; }
   void push(PyObject* stolen) { *stack_pointer++ = stolen; }
   void push_new(PyObject* borrowed) { push(Py_NewRef(borrowed)); }
-  PyObject* pop() { return *--stack_pointer; }
+  PyObject* pop() {
+    --stack_pointer;
+    if (stack_pointer < bottom) bottom = stack_pointer;
+    return *stack_pointer;
+  }
   void drop(int count) {
     for (int i = 0; i < count; ++i) Py_DECREF(pop());
   }

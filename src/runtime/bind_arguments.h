@@ -23,8 +23,8 @@ struct Signature {
   int32_t keyword_only_count;
   bool has_varargs;
   bool has_varkeywords;
-  int32_t slot_count;        // parameters in all
-  bool is_simple;            // positional parameters only: a full positional call is its own binding
+  int32_t slot_count;  // parameters in all
+  bool is_simple;      // positional parameters only: a full positional call is its own binding
 };
 
 /// Bound arguments. `slots` are borrowed from the caller's arguments or held here.

@@ -70,9 +70,9 @@ class CompileContext {
   friend class CodePlaces;
   ~CompileContext();
 
-  PyObject* backend_;  // strong
+  PyObject* backend_;                                                     // strong
   std::unordered_map<PyCodeObject*, std::unique_ptr<CodePlaces>> codes_;  // looked up, never iterated for output
-  std::unordered_map<PyCodeObject*, uint32_t> plain_call_counts_;  // keys are not alive: only a hint
+  std::unordered_map<PyCodeObject*, uint32_t> plain_call_counts_;         // keys are not alive: only a hint
   int64_t reference_count_ = 1;
   int64_t active_place_count_ = 0;
   int32_t next_place_serial_ = 0;

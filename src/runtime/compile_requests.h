@@ -34,7 +34,8 @@ class CompileRequests {
 
   /// Records from a boundary of an existing frame that is being driven. `frame` is unlinked and stands in front of
   /// the instruction at `place`. When the recording ends inside the frame, the frame is left intact at that boundary.
-  virtual RecordResult record_from(CompileContext& context, PyThreadState* thread, host::Frame* frame, Place& place) = 0;
+  virtual RecordResult record_from(CompileContext& context, PyThreadState* thread, host::Frame* frame,
+                                   Place& place) = 0;
 
   /// Whether this thread is recording.
   virtual bool is_recording() const = 0;

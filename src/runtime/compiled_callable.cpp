@@ -34,7 +34,9 @@ struct CompiledFunction : WrappedCallable {
 
 extern PyTypeObject compiled_function_type;
 
-CompiledFunction* cast(PyObject* object) { return static_cast<CompiledFunction*>(reinterpret_cast<WrappedCallable*>(object)); }
+CompiledFunction* cast(PyObject* object) {
+  return static_cast<CompiledFunction*>(reinterpret_cast<WrappedCallable*>(object));
+}
 
 bool is_recordable(PyCodeObject* code) {
   return (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) == 0 &&
@@ -104,7 +106,8 @@ PyObject* call_function(CompiledFunction* self, PyObject* callable, PyObject* co
   if (is_any_thread_special() && is_left_alone(context)) [[unlikely]] {
     return PyObject_Vectorcall(callable, args, nargsf, kwnames);
   }
-  if (function->func_code != reinterpret_cast<PyObject*>(self->code)) [[unlikely]] look_at_code(self, function);
+  if (function->func_code != reinterpret_cast<PyObject*>(self->code)) [[unlikely]]
+    look_at_code(self, function);
   Place* place = self->place;
   if (place == nullptr) [[unlikely]] {
     ++context.statistics.unsupported_calls;
@@ -191,7 +194,8 @@ PyObject* vectorcall_type_call(PyObject* object, PyObject* const* args, size_t n
   }
   PyObject* instance = args[0];
   descrgetfunc get = Py_TYPE(found)->tp_descr_get;
-  PyObject* bound = get == nullptr ? Py_NewRef(found) : get(found, instance, reinterpret_cast<PyObject*>(Py_TYPE(instance)));
+  PyObject* bound =
+      get == nullptr ? Py_NewRef(found) : get(found, instance, reinterpret_cast<PyObject*>(Py_TYPE(instance)));
   if (bound == nullptr) return nullptr;
   PyObject* result = PyObject_Vectorcall(bound, args + 1, PyVectorcall_NARGS(nargsf) - 1, kwnames);
   Py_DECREF(bound);
@@ -239,8 +243,8 @@ PyObject* vectorcall_partial(PyObject* object, PyObject* const* args, size_t nar
   const size_t positional_count = all.size();
   PyObject* names = merge_keywords(self->partial_keywords, args + nargs, kwnames, all);
   if (names == nullptr) return nullptr;
-  PyObject* result = call_function(self, self->function, all.data(), positional_count,
-                                   PyTuple_GET_SIZE(names) > 0 ? names : nullptr);
+  PyObject* result =
+      call_function(self, self->function, all.data(), positional_count, PyTuple_GET_SIZE(names) > 0 ? names : nullptr);
   Py_DECREF(names);
   return result;
 }

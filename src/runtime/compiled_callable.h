@@ -1,8 +1,8 @@
 // What reprise.compile returns for a function: a Python object with its own vectorcall.
 //
-// A call binds its arguments to the target's parameters in C++, looks for an entry of its place and runs it; no frame is
-// made. What no entry serves is recorded or called plainly. Whatever the binding refuses is left to the function itself,
-// so errors are CPython's own. The target's code is looked at on every call: `f.__code__ = ...` starts anew.
+// A call binds its arguments to the target's parameters in C++, looks for an entry of its place and runs it; no frame
+// is made. What no entry serves is recorded or called plainly. Whatever the binding refuses is left to the function
+// itself, so errors are CPython's own. The target's code is looked at on every call: `f.__code__ = ...` starts anew.
 //
 // The object behaves as the original: name, doc, signature, attributes (read and written through), descriptor binding,
 // pickling and copying. Identity decides equality and hash.
@@ -22,15 +22,15 @@ int add_compiled_type(PyObject* module);
 
 /// How to make a CompiledFunction.
 struct CompileSpec {
-  PyObject* callable = nullptr;   // what the object stands for
+  PyObject* callable = nullptr;  // what the object stands for
   base::Options options;
-  PyObject* backend = nullptr;    // a str or a callable
-  PyObject* settings = nullptr;   // dict of the arguments of reprise.compile, for copies; may be null
-  PyTypeObject* type = nullptr;   // not null: calls are those of `type.__call__`, whose self is an argument (modules)
+  PyObject* backend = nullptr;   // a str or a callable
+  PyObject* settings = nullptr;  // dict of the arguments of reprise.compile, for copies; may be null
+  PyTypeObject* type = nullptr;  // not null: calls are those of `type.__call__`, whose self is an argument (modules)
 };
 
-/// A new CompiledFunction. `spec.callable` may be a Python function, a bound method, a functools.partial, an object with
-/// a Python `__call__`; any other callable is called as it is. Null with an exception set on failure.
+/// A new CompiledFunction. `spec.callable` may be a Python function, a bound method, a functools.partial, an object
+/// with a Python `__call__`; any other callable is called as it is. Null with an exception set on failure.
 PyObject* make_compiled(CompileRequests& requests, const CompileSpec& spec);
 
 bool is_compiled(PyObject* object);

@@ -150,7 +150,8 @@ std::string describe_miss(Place& place, PyObject* function, PyObject* globals, P
   }
   if (latest == nullptr) return {};
   std::string prefix = "entry " + std::to_string((*latest)->serial) + ": ";
-  if (!is_for_function((*latest)->entry().trace(), function, globals)) return prefix + "another function of the same code";
+  if (!is_for_function((*latest)->entry().trace(), function, globals))
+    return prefix + "another function of the same code";
   return prefix + (*latest)->entry().guards().explain(args);
 }
 
@@ -169,7 +170,8 @@ ServeResult serve(CompileContext& context, PyThreadState* thread, EntryRef entry
     Py_XDECREF(continuation.handled_exception);
     // Only a trace that was cut goes once round its loop and ends where it began.
     const trace::Trace& trace = entry->entry().trace();
-    result.made_progress = host::get_next_unit(root_frame) != trace.unit || (info.kind == ExitKind::End && is_cut(trace));
+    result.made_progress =
+        host::get_next_unit(root_frame) != trace.unit || (info.kind == ExitKind::End && is_cut(trace));
   }
   return result;
 }

@@ -27,7 +27,7 @@ constexpr uint32_t kRoundsBetweenSignals = 64;
 // What to do at a boundary.
 struct Finding {
   Place* place = nullptr;
-  EntryRef entry;       // run it; `state` is filled
+  EntryRef entry;  // run it; `state` is filled
   RunState state;
   bool is_recording_wanted = false;
 

@@ -1,9 +1,9 @@
 // The frame hook (PEP 523), when it is installed, and what each thread does with the frames that reach it.
 //
 // It is installed only while some thread records or drives frames in plain mode: HookScope counts. What happens to a
-// frame, in this order: rebuilding takes it (host/cpython, before it reaches us); this thread records; this thread drives
-// a context that has places in the frame's code; otherwise CPython's evaluator runs it. A thread that neither records nor
-// drives passes its frames through.
+// frame, in this order: rebuilding takes it (host/cpython, before it reaches us); this thread records; this thread
+// drives a context that has places in the frame's code; otherwise CPython's evaluator runs it. A thread that neither
+// records nor drives passes its frames through.
 //
 // Threads: all functions need the GIL; scopes are left on the thread that entered them.
 #pragma once

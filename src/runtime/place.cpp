@@ -106,9 +106,8 @@ PublishedEntry& Place::publish(std::unique_ptr<entry::Entry> entry) {
   failures = 0;
   ++owner.statistics.published_entries;
   if (entries_.size() >= static_cast<size_t>(owner.options.max_entries)) {
-    auto oldest = std::min_element(entries_.begin(), entries_.end(), [](const EntryRef& a, const EntryRef& b) {
-      return a->last_used < b->last_used;
-    });
+    auto oldest = std::min_element(entries_.begin(), entries_.end(),
+                                   [](const EntryRef& a, const EntryRef& b) { return a->last_used < b->last_used; });
     ++owner.statistics.evicted_entries;
     EntryRef evicted = *oldest;
     evicted->place_ = nullptr;

@@ -45,10 +45,10 @@ class PublishedEntry {
   /// Null once the entry was dropped.
   Place* place() { return place_; }
 
-  const int32_t serial;     // the n-th entry of its context, from 0
-  const std::string why;    // why it was recorded: "first call", the guard that failed, the exit it starts behind
+  const int32_t serial;   // the n-th entry of its context, from 0
+  const std::string why;  // why it was recorded: "first call", the guard that failed, the exit it starts behind
   uint64_t run_count = 0;
-  uint64_t last_used = 0;   // CompileContext::clock when it ran last
+  uint64_t last_used = 0;       // CompileContext::clock when it ran last
   bool is_end_planned = false;  // the places behind its end have been made
 
  private:
@@ -130,13 +130,13 @@ class Place {
   void reset();
 
   // ---- facts for explain
-  std::string why;              // why recordings are wanted, then why the last one was made
-  std::string last_failure;     // of the last recording without an entry
+  std::string why;           // why recordings are wanted, then why the last one was made
+  std::string last_failure;  // of the last recording without an entry
   int attempts = 0;
   int failures = 0;             // in a row
   bool is_blacklisted = false;  // failed kMaxFailures times in a row
   uint64_t misses = 0;
-  uint32_t exits = 0;           // exits that ended at this boundary
+  uint32_t exits = 0;  // exits that ended at this boundary
 
  private:
   friend class CodePlaces;

@@ -57,8 +57,7 @@ void plan_places(CompileContext& context, std::span<const ResumePoint> frames, P
 }
 
 bool is_cut(const trace::Trace& trace) {
-  return trace.end == trace::EndKind::Exit &&
-         trace.end_reason == static_cast<int>(base::UnsupportedCode::TraceTooLong);
+  return trace.end == trace::EndKind::Exit && trace.end_reason == static_cast<int>(base::UnsupportedCode::TraceTooLong);
 }
 
 void plan_places_behind(CompileContext& context, const trace::Trace& trace) {

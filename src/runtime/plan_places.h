@@ -1,8 +1,8 @@
 // Where the program will pass after a trace or an entry ended in the middle of it: the places to make there.
 //
 // Behind an end the next recording starts: behind the instruction that could not be recorded, at the header of the loop
-// where the trace was cut, or at the guard that failed again; and each caller's frame goes on behind its call. Generators
-// and coroutines get no places.
+// where the trace was cut, or at the guard that failed again; and each caller's frame goes on behind its call.
+// Generators and coroutines get no places.
 //
 // Threads: the GIL is held; no Python code runs and a pending exception stays as it is.
 #pragma once

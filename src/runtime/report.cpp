@@ -84,13 +84,13 @@ ContextReport make_report(CompileContext& context) {
   ContextReport report;
   report.name = context.name;
   const Statistics& statistics = context.statistics;
-#define X(name, text)                                       \
-  report.counters.emplace_back(#name, statistics.name);     \
+#define X(name, text)                                   \
+  report.counters.emplace_back(#name, statistics.name); \
   report.counter_texts.emplace_back(#name, text);
 #include "runtime/counters.def"
-#define X(name, text, doc)                                                            \
+#define X(name, text, doc)                                                                        \
   if (double seconds = statistics.phase_seconds[static_cast<size_t>(Phase::name)]; seconds > 0) { \
-    report.phase_seconds.emplace_back(text, seconds);                                 \
+    report.phase_seconds.emplace_back(text, seconds);                                             \
   }
 #include "runtime/phases.def"
   for (Place* place : context.list_places()) {

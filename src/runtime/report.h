@@ -48,10 +48,10 @@ struct PlaceReport {
 
 struct ContextReport {
   std::string name;
-  std::vector<std::pair<std::string, uint64_t>> counters;      // name in counters.def, value
+  std::vector<std::pair<std::string, uint64_t>> counters;          // name in counters.def, value
   std::vector<std::pair<std::string, std::string>> counter_texts;  // name, meaning
-  std::vector<std::pair<std::string, double>> phase_seconds;   // phases that took any time
-  std::vector<PlaceReport> places;                              // those that have or want entries, or failed
+  std::vector<std::pair<std::string, double>> phase_seconds;       // phases that took any time
+  std::vector<PlaceReport> places;                                 // those that have or want entries, or failed
 };
 
 ContextReport make_report(CompileContext& context);

@@ -34,9 +34,7 @@ class PhaseTimer {
  public:
   PhaseTimer(Statistics& statistics, Phase phase)
       : seconds_(statistics.seconds(phase)), start_(std::chrono::steady_clock::now()) {}
-  ~PhaseTimer() {
-    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
+  ~PhaseTimer() { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
   PhaseTimer(const PhaseTimer&) = delete;
   PhaseTimer& operator=(const PhaseTimer&) = delete;
 

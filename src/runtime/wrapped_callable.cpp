@@ -74,11 +74,10 @@ PyObject* reduce(PyObject* self, PyObject*) { return call_python_half("reduce", 
 PyObject* copy(PyObject* self, PyObject*) { return call_python_half("copy", self, nullptr); }
 PyObject* deep_copy(PyObject* self, PyObject* memo) { return call_python_half("deepcopy", self, memo); }
 
-PyGetSetDef kProperties[] = {
-    {"__wrapped__", get_wrapped, nullptr, "The original callable.", nullptr},
-    {"__doc__", get_doc, set_doc, nullptr, nullptr},
-    {"__reprise_settings__", get_settings, nullptr, "How it was made, for copies.", nullptr},
-    {}};
+PyGetSetDef kProperties[] = {{"__wrapped__", get_wrapped, nullptr, "The original callable.", nullptr},
+                             {"__doc__", get_doc, set_doc, nullptr, nullptr},
+                             {"__reprise_settings__", get_settings, nullptr, "How it was made, for copies.", nullptr},
+                             {}};
 
 PyMethodDef kMethods[] = {{"__reduce__", reduce, METH_NOARGS, nullptr},
                           {"__copy__", copy, METH_NOARGS, nullptr},

@@ -9,8 +9,7 @@
 namespace reprise::runtime {
 
 struct WrappedCallable {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
+  PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* original;  // strong: what the user gave
   PyObject* settings;  // strong: dict of the keyword arguments that would make the object again; may be null
   PyObject* weak_references;

@@ -12,10 +12,9 @@ which `PROBE`, the tensor that inserted branches look at, changes its sign.
 """
 
 import ast
-import zlib
 
 import torch
-from twins import Shape, assert_same, assert_same_outcome, compiled, outcome, rnd, seed, torch_state
+from twins import Shape, assert_same, assert_same_outcome, backprop, compiled, outcome, rnd, seed, torch_state
 
 from bench import stats
 
@@ -469,8 +468,11 @@ def make_namespace(source, name="exits"):
     return namespace
 
 
-def run_twins(source, name="exits", probes=PROBES, shape=(3,)):
-    """Compare an eager and a compiled run of the source's f; returns the compiled twin's counters (None in eager mode)."""
+def run_twins(source, name="exits", probes=PROBES, grads=False):
+    """Compare an eager and a compiled run of the source's f; returns the compiled twin's counters (None in eager mode).
+
+    probes: the sign of PROBE, one item a call. grads: the argument requires gradients, and they are compared.
+    """
     spaces = [make_namespace(source, name), make_namespace(source, name)]
     programs = [spaces[0]["f"], compiled(spaces[1]["f"])]
     shapes = [Shape(), Shape()]
@@ -478,9 +480,11 @@ def run_twins(source, name="exits", probes=PROBES, shape=(3,)):
         found, facts, states = [], [], []
         for side, program in enumerate(programs):
             spaces[side]["PROBE"].fill_(probe)
-            x = rnd(i, *shape)
+            x = rnd(i, 3, grad=grads)
             seed(i)
             found.append(outcome(program, (x,), {}))
+            if grads:
+                backprop(found[-1].value)
             states.append((torch_state(), x, list(spaces[side]["SEEN"])))
             facts.append(shapes[side].facts((x, found[-1].value)))
             torch.set_grad_enabled(True)
@@ -488,6 +492,3 @@ def run_twins(source, name="exits", probes=PROBES, shape=(3,)):
         assert_same(states[1], states[0], f"global state, argument and log after call {i}")
         assert facts[1] == facts[0], f"call {i}: identity and sharing {facts[1]} instead of {facts[0]}"
     return stats.stats_of(programs[1])
-
-
-assert zlib  # the programs' unlisted C call

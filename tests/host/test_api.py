@@ -16,6 +16,7 @@ import warnings
 import weakref
 
 import reprise
+
 from tests.host.native import C
 
 SCALE = 3
@@ -301,7 +302,7 @@ class Errors(unittest.TestCase):
     def test_wrong_arguments_are_user_errors_with_what_is_allowed(self):
         for arguments, kind, text in [
             ({"mode": "fast"}, ValueError, "mode is 'fast'; expected one of default, reduce-overhead"),
-            ({"backend": "inductor"}, ValueError, "unknown backend 'inductor'; expected a callable or one of eager, nat"),
+            ({"backend": "inductor"}, ValueError, "unknown backend 'inductor'; expected a callable or one of "),
             ({"backend": 3}, TypeError, "backend is a int; expected a str or a callable"),
             ({"options": {"speed": 1}}, ValueError, "unknown option 'speed'; expected one of numerics, "),
             ({"options": {"max_entries": 0}}, ValueError, "option max_entries is '0'; expected a whole number >= 1"),

@@ -5,6 +5,7 @@ import random
 import unittest
 
 import reprise
+
 from tests.host.native import C
 
 # (positional-only, positional, keyword-only), each a list of (name, has default); then *args and **kwargs.

@@ -106,11 +106,17 @@ CHANGES = {
     "a submodule class's forward": ("Act.forward = lambda self, x: x - 1", None),
     "__class__ of a submodule": ("m.b[1].__class__ = OtherAct", "m.b[1].__class__ = Act"),
     "__class__ of the module": ("N = type('N', (M,), {'extra': lambda self, x: x * 0}); m.__class__ = N", None),
-    "__class__ of a plain object": ("C2 = type('C2', (Config,), {'present': 9}); m.config.__class__ = C2; del m.config.present", None),
-    "__bases__ of the class": ("Mixin2 = type('Mixin2', (), {'mixed': lambda self, x: x * 0}); M.__bases__ = (Base, Mixin2)", None),
+    "__class__ of a plain object": (
+        "C2 = type('C2', (Config,), {'present': 9}); m.config.__class__ = C2; del m.config.present",
+        None,
+    ),
+    "__bases__ of the class": (
+        "Mixin2 = type('Mixin2', (), {'mixed': lambda self, x: x * 0}); M.__bases__ = (Base, Mixin2)",
+        None,
+    ),
     "__getattr__ of a config class": ("Config.__getattr__ = lambda self, name: 42.0", None),
     "__getattribute__ added to a class": (
-        "Config.__getattribute__ = lambda self, name: 9.0 if name == 'present' else object.__getattribute__(self, name)",
+        "Config.__getattribute__ = lambda self, n: 9.0 if n == 'present' else object.__getattribute__(self, n)",
         None,
     ),
     "__call__ added to a submodule's class": ("Act.__call__ = lambda self, x: x * 11", "del Act.__call__"),
@@ -174,7 +180,8 @@ SHARED = {
         "torch.nn.Module.__call__ = keep",
     ),
     "a global module hook": (
-        "h = torch.nn.modules.module.register_module_forward_hook(lambda m, i, o: None if isinstance(o, list) else o * 2)",
+        "hook = lambda m, i, o: None if isinstance(o, list) else o * 2; "
+        "h = torch.nn.modules.module.register_module_forward_hook(hook)",
         "h.remove()",
     ),
     "a builtin replaced": (
@@ -183,8 +190,14 @@ SHARED = {
     ),
     "the default dtype": ("torch.set_default_dtype(torch.float64)", "torch.set_default_dtype(torch.float32)"),
     "grad mode": ("torch.set_grad_enabled(False)", "torch.set_grad_enabled(True)"),
-    "deterministic algorithms": ("torch.use_deterministic_algorithms(True)", "torch.use_deterministic_algorithms(False)"),
-    "a method of Tensor": ("keep = torch.Tensor.view; torch.Tensor.view = lambda self, *a: self * 2", "torch.Tensor.view = keep"),
+    "deterministic algorithms": (
+        "torch.use_deterministic_algorithms(True)",
+        "torch.use_deterministic_algorithms(False)",
+    ),
+    "a method of Tensor": (
+        "keep = torch.Tensor.view; torch.Tensor.view = lambda self, *a: self * 2",
+        "torch.Tensor.view = keep",
+    ),
     "the oneDNN switch": ("torch.backends.mkldnn.set_flags(False)", "torch.backends.mkldnn.set_flags(True)"),
 }
 
@@ -294,7 +307,9 @@ def test_a_backward_hook_added_and_removed():
     for space, program in zip(twins.spaces, twins.calls):
         log = []
         for i in range(4):
-            handle = space["m"].a.register_full_backward_hook(lambda m, gi, go: log.append(go[0].sum().item()) or (gi[0] * 2,))  # noqa: B023
+            handle = space["m"].a.register_full_backward_hook(
+                lambda m, gi, go: log.append(go[0].sum().item()) or (gi[0] * 2,)
+            )  # noqa: B023
             program(rnd(i, 2, 3, grad=True))[0].sum().backward()
             handle.remove()
             program(rnd(i, 2, 3, grad=True))[0].sum().backward()

@@ -4,7 +4,7 @@
 separate objects and a change of one does not reach the other.
 """
 
-SOURCE = '''
+SOURCE = """
 import builtins, collections, contextvars, dataclasses, enum, functools, types
 import torch
 from torch import nn
@@ -182,14 +182,16 @@ class M(Base, Mixin):
         out += [self.act(x), self.op(x), self.rate, self.static(x), self.named_by_class(x), self.extra(x)]
         out += [self.inherited(x), self.mixed(x), self.described]
         out += [helper(x), helper(x, 2.0), CLOSURE(x), PARTIAL(x), dispatched(COUNT, x), x * COUNT, MODE, len(NAMES)]
-        out += ["x" in FLAGS, "k" in TABLE, list(TABLE), list(ORDERED.items()), DEFAULTS["r"], COLOR is Color.RED, COLOR.name]
-        out += [x * GLOBAL_TENSOR, VARIABLE.get(), SETTINGS.rate, x * SETTINGS.inner.level, MODULE.value, abs(-2), len([1])]
-        out += [nn.functional.relu(x), torch.sin(x), isinstance(self.b[1], Act), type(self.b[1]).__name__, sorted(options)]
+        out += ["x" in FLAGS, "k" in TABLE, list(TABLE), list(ORDERED.items()), DEFAULTS["r"], COLOR is Color.RED]
+        out += [x * GLOBAL_TENSOR, VARIABLE.get(), SETTINGS.rate, x * SETTINGS.inner.level, MODULE.value, abs(-2)]
+        out += [COLOR.name, len([1])]
+        out += [nn.functional.relu(x), torch.sin(x), isinstance(self.b[1], Act), sorted(options)]
+        out += [type(self.b[1]).__name__]
         out += [x.requires_grad, self.training, self.p.shape, self.p.dtype, len(self.lst), len(self.blocks), M.__name__]
         out += [nn.functional.linear(x.detach(), self.a.weight).requires_grad, self.a.weight.grad is None]
         out += [torch.zeros(1) + 0.5, torch.are_deterministic_algorithms_enabled(), torch._C._get_mkldnn_enabled()]
         return out
-'''
+"""
 
 
 def make_victim():

@@ -8,11 +8,10 @@ import threading
 import weakref
 
 import pytest
-import torch
-from torch import nn
-
 import reprise
+import torch
 from reprise import _native
+from torch import nn
 
 pytestmark = pytest.mark.skipif(_native.C is None, reason=_native.reason or "built")
 

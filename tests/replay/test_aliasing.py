@@ -1,4 +1,4 @@
-"""Which objects are one: arguments given twice, storages shared between inputs, results that are inputs or each other."""
+"""Which objects are one: arguments given twice, storages shared between inputs, results that are inputs."""
 
 import pytest
 import torch

@@ -346,7 +346,9 @@ def test_singledispatch_chooses_by_type():
     def _(op: str, x):
         return getattr(torch, op)(x)
 
-    check_function(lambda x, op: apply(op, x), [call(rnd(i, 3), op) for i, op in enumerate([2, 2, "sin", "sin", None, 2])])
+    check_function(
+        lambda x, op: apply(op, x), [call(rnd(i, 3), op) for i, op in enumerate([2, 2, "sin", "sin", None, 2])]
+    )
 
 
 def test_function_attributes_are_readable_and_writable():
@@ -388,7 +390,9 @@ def test_varargs_of_tensors_reach_torch():
     def f(*xs, dim=0):
         return torch.cat(xs, dim=dim), torch.stack([*xs, *xs[:1]])
 
-    check_function(f, [call(rnd(i, 3), rnd(i + 1, 3)) for i in range(3)] + [call(rnd(1, 3), rnd(2, 3), rnd(3, 3), dim=0)] * 2)
+    check_function(
+        f, [call(rnd(i, 3), rnd(i + 1, 3)) for i in range(3)] + [call(rnd(1, 3), rnd(2, 3), rnd(3, 3), dim=0)] * 2
+    )
 
 
 def test_a_callable_object_is_compiled_as_such():

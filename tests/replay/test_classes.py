@@ -585,7 +585,17 @@ def test_namedtuples_of_both_kinds():
         t = Named(x, x + 1)
         a, b = t
         u = Typed(x)
-        return t.a * t[1] + a, t, t._replace(b=b * 2), u, u.scaled(), t._asdict(), u == u, Named._fields, Typed._make([x, 1])
+        return (
+            t.a * t[1] + a,
+            t,
+            t._replace(b=b * 2),
+            u,
+            u.scaled(),
+            t._asdict(),
+            u == u,
+            Named._fields,
+            Typed._make([x, 1]),
+        )
 
     check_function(f, vectors(4))
 
@@ -604,9 +614,23 @@ def test_enums_by_value_name_identity_and_flag():
         flags = Flags.A | Flags.B
         op = getattr(torch, OpName.SIN.value)
         names = [c.name for c in Color]
-        return op(x) * scale * color.factor, Color(2), Color["RED"], flags == Flags.AB, Flags.A in flags, names, level + 1
+        return (
+            op(x) * scale * color.factor,
+            Color(2),
+            Color["RED"],
+            flags == Flags.AB,
+            Flags.A in flags,
+            names,
+            level + 1,
+        )
 
-    calls = [(Color.RED, Level.LOW), (Color.RED, Level.LOW), (Color.GREEN, Level.HIGH), (Color.RED, Level.HIGH), (Color.GREEN, Level.HIGH)]
+    calls = [
+        (Color.RED, Level.LOW),
+        (Color.RED, Level.LOW),
+        (Color.GREEN, Level.HIGH),
+        (Color.RED, Level.HIGH),
+        (Color.GREEN, Level.HIGH),
+    ]
     check_function(f, [call(rnd(i, 3), *c) for i, c in enumerate(calls)])
 
 
@@ -638,7 +662,14 @@ def test_isinstance_with_abcs_protocols_and_instancecheck():
             Shape()
         except TypeError as e:
             caught = str(e)
-        return x, isinstance(thing, HasArea), isinstance(3, Three), isinstance(x, (int, torch.Tensor)), isinstance(x, collections.abc.Sized), caught
+        return (
+            x,
+            isinstance(thing, HasArea),
+            isinstance(3, Three),
+            isinstance(x, (int, torch.Tensor)),
+            isinstance(x, collections.abc.Sized),
+            caught,
+        )
 
     check_function(f, [call(rnd(i, 3), t) for i, t in enumerate([Square(), Square(), 5, Square(), 5])])
 

@@ -37,7 +37,17 @@ def test_dict_methods():
         last = d.popitem()
         copied = d.copy()
         d.clear()
-        return x * got[1], got, popped, merged, last, copied, list(copied), list(copied.values()), dict.fromkeys("ab", 0)
+        return (
+            x * got[1],
+            got,
+            popped,
+            merged,
+            last,
+            copied,
+            list(copied),
+            list(copied.values()),
+            dict.fromkeys("ab", 0),
+        )
 
     check_function(f, [call(rnd(i, 3), {"a": i, "b": 2}) for i in range(4)])
 
@@ -59,7 +69,15 @@ def test_dict_order_is_kept_and_matters():
             x = x * d[k] + len(k)
         return x, list(d)
 
-    check_function(f, [call(rnd(i, 3), d) for i, d in enumerate([{"a": 2, "bb": 3}, {"a": 2, "bb": 3}, {"bb": 3, "a": 2}, {"a": 2, "bb": 3}, {"a": 2}])])
+    check_function(
+        f,
+        [
+            call(rnd(i, 3), d)
+            for i, d in enumerate(
+                [{"a": 2, "bb": 3}, {"a": 2, "bb": 3}, {"bb": 3, "a": 2}, {"a": 2, "bb": 3}, {"a": 2}]
+            )
+        ],
+    )
 
 
 def test_missing_keys_raise_and_are_caught():
@@ -231,7 +249,17 @@ def test_itertools():
         cut = list(itertools.islice(itertools.count(2), 1, 6, 2))
         groups = [(k, len(list(g))) for k, g in itertools.groupby("aabbb")]
         paired = list(itertools.zip_longest([1, 2, 3], [x], fillvalue=0))
-        return chained, product, sums, running, cut, groups, paired, list(itertools.repeat(x, 2)), list(itertools.pairwise([1, 2, 3]))
+        return (
+            chained,
+            product,
+            sums,
+            running,
+            cut,
+            groups,
+            paired,
+            list(itertools.repeat(x, 2)),
+            list(itertools.pairwise([1, 2, 3])),
+        )
 
     check_function(f, [call(rnd(i, 3), [rnd(i, 3), rnd(i + 1, 3)]) for i in range(4)])
 
@@ -310,10 +338,18 @@ def test_strings_and_formatting():
         a = f"{name}:{n:03d}|{n / 3:.2f}|{name!r:>8}|{x.shape}"
         b = "%s-%d" % (name, n) + "{0}/{k}".format(n, k=name)
         c = name.upper().replace("A", "b").split("b"), "x".join(["p", "q"]), name.startswith("a"), name[::-1]
-        d = string.Template("$n").substitute(n=n), name.encode(), bytes([1, 2]).hex(), "é".encode("utf-8"), name in "xab"
+        d = (
+            string.Template("$n").substitute(n=n),
+            name.encode(),
+            bytes([1, 2]).hex(),
+            "é".encode("utf-8"),
+            name in "xab",
+        )
         return x * len(a), a, b, c, d, int("12") + float("1.5"), str(n), repr(name), ord("a"), chr(98)
 
-    check_function(f, [call(rnd(i, 3), name, n) for i, (name, n) in enumerate([("ab", 7), ("ab", 7), ("ab", 8), ("abc", 7)])])
+    check_function(
+        f, [call(rnd(i, 3), name, n) for i, (name, n) in enumerate([("ab", 7), ("ab", 7), ("ab", 8), ("abc", 7)])]
+    )
 
 
 def test_formatting_tensor_values():
@@ -327,7 +363,21 @@ def test_tuples_ranges_and_slices_as_values():
     def f(x, t):
         r = range(2, 10, 3)
         s = slice(0, 2)
-        return x[s], t + (1,), t * 2, t[1:], list(r), 5 in r, r[1], len(r), t.index(2), t < (9,), hash(t), s.indices(3), x[..., None][:, 0]
+        return (
+            x[s],
+            t + (1,),
+            t * 2,
+            t[1:],
+            list(r),
+            5 in r,
+            r[1],
+            len(r),
+            t.index(2),
+            t < (9,),
+            hash(t),
+            s.indices(3),
+            x[..., None][:, 0],
+        )
 
     check_function(f, [call(rnd(i, 3), (1, 2)) for i in range(4)], promise=ONE_ENTRY)
 

@@ -163,7 +163,22 @@ def test_match_on_literals_sequences_mappings_and_classes():
             case _:
                 return x, "other"
 
-    whats = [0, 1, 500, 7, "sin", "cos", [2, 3], (2, 3), [5, 6, 7], {"scale": 2, "z": 0}, Point(1, 2), Point(1, 3), None, 2.5]
+    whats = [
+        0,
+        1,
+        500,
+        7,
+        "sin",
+        "cos",
+        [2, 3],
+        (2, 3),
+        [5, 6, 7],
+        {"scale": 2, "z": 0},
+        Point(1, 2),
+        Point(1, 3),
+        None,
+        2.5,
+    ]
     check_function(f, [call(rnd(i, 3), w) for i, w in enumerate(whats + whats)])
 
 
@@ -178,7 +193,12 @@ def test_match_on_tensor_classes_and_nested_patterns():
                 return item
         return None
 
-    items = [{"kind": "pair", "items": [rnd(0, 3), rnd(1, 3)]}, {"kind": "one", "items": (rnd(2, 3), "sin")}, rnd(3, 3), 5]
+    items = [
+        {"kind": "pair", "items": [rnd(0, 3), rnd(1, 3)]},
+        {"kind": "one", "items": (rnd(2, 3), "sin")},
+        rnd(3, 3),
+        5,
+    ]
     check_function(f, [call(i) for i in items + items])
 
 
@@ -204,7 +224,9 @@ def test_conditional_expressions_over_optional_arguments():
         return x + bias if bias is not None else x
 
     m = torch.tensor([1.0, 0.0, 1.0])
-    check_function(f, [call(rnd(0, 3)), call(rnd(1, 3), m), call(rnd(2, 3), bias=1), call(rnd(3, 3)), call(rnd(4, 3), m, 2)])
+    check_function(
+        f, [call(rnd(0, 3)), call(rnd(1, 3), m), call(rnd(2, 3), bias=1), call(rnd(3, 3)), call(rnd(4, 3), m, 2)]
+    )
 
 
 def test_an_assert_that_holds_and_one_that_does_not():
@@ -213,7 +235,9 @@ def test_an_assert_that_holds_and_one_that_does_not():
         assert x.shape == (3,)
         return x * n
 
-    check_function(f, [call(rnd(i, 3), n) for i, n in enumerate([1, 1, 0, 1, -1])] + [call(rnd(0, 4), 1), call(rnd(0, 3), 1)])
+    check_function(
+        f, [call(rnd(i, 3), n) for i, n in enumerate([1, 1, 0, 1, -1])] + [call(rnd(0, 4), 1), call(rnd(0, 3), 1)]
+    )
 
 
 def test_early_returns_from_nested_loops_and_try():

@@ -10,7 +10,18 @@ import types
 import warnings
 
 import torch
-from twins import ARE_COUNTS_CHECKED, ONE_ENTRY, assert_same, call, check, check_function, compiled, reprise_only, rnd, vectors
+from twins import (
+    ARE_COUNTS_CHECKED,
+    ONE_ENTRY,
+    assert_same,
+    call,
+    check,
+    check_function,
+    compiled,
+    reprise_only,
+    rnd,
+    vectors,
+)
 
 from bench.stats import exit_lines
 
@@ -148,7 +159,11 @@ def f(x, i):
         exec(compile(source, "<program globals>", "exec"), scope)
         return scope["f"]
 
-    check(make, [call(rnd(i, 3), i) for i in range(6)], post=lambda f: {k: v for k, v in f.__globals__.items() if k in ("count", "extra")})
+    check(
+        make,
+        [call(rnd(i, 3), i) for i in range(6)],
+        post=lambda f: {k: v for k, v in f.__globals__.items() if k in ("count", "extra")},
+    )
 
 
 def test_a_module_global_changed_outside():

@@ -338,7 +338,25 @@ def test_attribute_errors_offer_the_same_message():
 
 @pytest.mark.parametrize(
     "expression",
-    ["x + 'a'", "None + x", "x[5]", "x['a']", "undefined", "1 / 0", "[][0]", "x.nothing", "int('z')", "x(1)", "len(5)", "f(1)", "x.view(7)", "torch.cat([])", "a, b = 1", "import nothing_here", "x.sum(3)"],
+    [
+        "x + 'a'",
+        "None + x",
+        "x[5]",
+        "x['a']",
+        "undefined",
+        "1 / 0",
+        "[][0]",
+        "x.nothing",
+        "int('z')",
+        "x(1)",
+        "len(5)",
+        "f(1)",
+        "x.view(7)",
+        "torch.cat([])",
+        "a, b = 1",
+        "import nothing_here",
+        "x.sum(3)",
+    ],
 )
 def test_common_errors_after_good_calls(expression):
     scope = {"torch": torch}

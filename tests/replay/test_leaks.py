@@ -1,4 +1,4 @@
-"""Nothing stays: replays, recordings and resets do not grow the process, and deleted programs take their entries along."""
+"""Nothing stays: replays, recordings and resets do not grow the process; deleted programs take their entries along."""
 
 import gc
 import sys

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from bench.models import MODELS, make_inputs, make_model, make_optimizer, make_training_step, state_of
 from twins import ARE_COUNTS_CHECKED, IS_REPRISE, Call, assert_counts, assert_same, at_most, check, compiled, seed
 
 from bench import stats
+from bench.models import MODELS, make_inputs, make_model, make_optimizer, make_training_step, state_of
 
 
 def inference_twins(name, calls, promise):

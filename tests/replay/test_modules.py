@@ -215,9 +215,19 @@ def test_submodules_and_parameters_walked_by_the_program():
 
         def forward(self, x):
             norm = sum(p.pow(2).sum() for p in self.parameters())
-            names = [n for n, _ in self.named_modules()], [n for n, _ in self.named_parameters()], [n for n, _ in self.named_buffers()]
+            names = (
+                [n for n, _ in self.named_modules()],
+                [n for n, _ in self.named_parameters()],
+                [n for n, _ in self.named_buffers()],
+            )
             kinds = [type(m).__name__ for m in self.children()]
-            return self.b(self.a(x)) * norm, names, kinds, sorted(self.state_dict()), self.get_submodule("a.0") is self.a[0]
+            return (
+                self.b(self.a(x)) * norm,
+                names,
+                kinds,
+                sorted(self.state_dict()),
+                self.get_submodule("a.0") is self.a[0],
+            )
 
     check(M, vectors(4, (4, 3)))
 
@@ -285,7 +295,10 @@ def test_attention_with_weights_and_masks():
             return self.attention(x, x, x, key_padding_mask=padding, need_weights=padding is not None)
 
     padding = torch.tensor([[False, False, True], [False, True, True]])
-    check(M, [call(rnd(0, 2, 3, 8)), call(rnd(1, 2, 3, 8), padding), call(rnd(2, 2, 3, 8)), call(rnd(3, 2, 3, 8), padding)])
+    check(
+        M,
+        [call(rnd(0, 2, 3, 8)), call(rnd(1, 2, 3, 8), padding), call(rnd(2, 2, 3, 8)), call(rnd(3, 2, 3, 8), padding)],
+    )
 
 
 def test_embeddings_and_bags():
@@ -412,7 +425,11 @@ def test_parametrizations_and_weight_norm():
     def make():
         lin = nn.Linear(3, 3)
         nn.utils.parametrize.register_parametrization(lin, "weight", Symmetric())
-        return nn.Sequential(lin, nn.utils.parametrizations.weight_norm(nn.Linear(3, 3)), nn.utils.parametrizations.orthogonal(nn.Linear(3, 3)))
+        return nn.Sequential(
+            lin,
+            nn.utils.parametrizations.weight_norm(nn.Linear(3, 3)),
+            nn.utils.parametrizations.orthogonal(nn.Linear(3, 3)),
+        )
 
     check(make, vectors(4, (2, 3)), grads=True)
 
@@ -445,7 +462,13 @@ def test_skip_connections_and_several_inputs_and_outputs():
             z = self.b(h, x if y is None else y)
             return {"z": z, "h": h} if return_all else z
 
-    calls = [call(rnd(0, 2, 3)), call(rnd(1, 2, 3), rnd(2, 2, 3)), call(rnd(3, 2, 3), return_all=True), call(rnd(4, 2, 3)), call(rnd(5, 2, 3), y=rnd(6, 2, 3))]
+    calls = [
+        call(rnd(0, 2, 3)),
+        call(rnd(1, 2, 3), rnd(2, 2, 3)),
+        call(rnd(3, 2, 3), return_all=True),
+        call(rnd(4, 2, 3)),
+        call(rnd(5, 2, 3), y=rnd(6, 2, 3)),
+    ]
     check(M, calls, grads=True)
 
 
@@ -453,12 +476,19 @@ def test_losses():
     class M(nn.Module):
         def __init__(self):
             super().__init__()
-            self.losses = nn.ModuleList([nn.CrossEntropyLoss(label_smoothing=0.1), nn.MSELoss(), nn.SmoothL1Loss(), nn.NLLLoss()])
+            self.losses = nn.ModuleList(
+                [nn.CrossEntropyLoss(label_smoothing=0.1), nn.MSELoss(), nn.SmoothL1Loss(), nn.NLLLoss()]
+            )
             self.lin = nn.Linear(3, 4)
 
         def forward(self, x, labels):
             y = self.lin(x)
-            return self.losses[0](y, labels), self.losses[1](y, y.detach() + 1), self.losses[2](y, y * 0), self.losses[3](y.log_softmax(-1), labels)
+            return (
+                self.losses[0](y, labels),
+                self.losses[1](y, y.detach() + 1),
+                self.losses[2](y, y * 0),
+                self.losses[3](y.log_softmax(-1), labels),
+            )
 
     check(M, [call(rnd(i, 2, 3), torch.tensor([i % 4, 1])) for i in range(4)], grads=True, promise=ONE_ENTRY)
 
@@ -556,5 +586,13 @@ def test_forward_is_called_directly_and_other_methods_too():
 
 
 def test_half_precision_and_double_models():
-    check(lambda: nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)).to(torch.bfloat16), [Call((rnd(i, 2, 3, dtype=torch.bfloat16),), {}) for i in range(4)], grads=True)
-    check(lambda: nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)).double(), [Call((rnd(i, 2, 3, dtype=torch.float64),), {}) for i in range(4)], grads=True)
+    check(
+        lambda: nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)).to(torch.bfloat16),
+        [Call((rnd(i, 2, 3, dtype=torch.bfloat16),), {}) for i in range(4)],
+        grads=True,
+    )
+    check(
+        lambda: nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)).double(),
+        [Call((rnd(i, 2, 3, dtype=torch.float64),), {}) for i in range(4)],
+        grads=True,
+    )

@@ -46,7 +46,18 @@ def test_item_that_is_only_logged():
 def test_conversions_of_tensors_to_python():
     def f(x):
         n = (x * 10).long()
-        return int(n[0]), float(x[0]), bool(x[0] > 0), n.tolist(), x.tolist(), n[0].item(), complex(x[1]), x.numpy().sum(), len(x), range(5)[n[0] % 3]
+        return (
+            int(n[0]),
+            float(x[0]),
+            bool(x[0] > 0),
+            n.tolist(),
+            x.tolist(),
+            n[0].item(),
+            complex(x[1]),
+            x.numpy().sum(),
+            len(x),
+            range(5)[n[0] % 3],
+        )
 
     check_function(f, vectors(5))
 
@@ -56,7 +67,14 @@ def test_shapes_of_data_dependent_results_are_late():
         hits = x.nonzero()
         kept = x[x > 0]
         unique = torch.unique((x * 2).round())
-        return x * hits.shape[0], kept, kept.numel(), len(unique), torch.where(x > 0)[0].size(0), kept.sum() / max(1, kept.shape[0])
+        return (
+            x * hits.shape[0],
+            kept,
+            kept.numel(),
+            len(unique),
+            torch.where(x > 0)[0].size(0),
+            kept.sum() / max(1, kept.shape[0]),
+        )
 
     rows = [[1.0, 0, 0], [1.0, 0, 0], [1.0, 1, 1], [0.0, 0, 0], [-1.0, 2, 2], [1.0, 0, 0]]
     check_function(f, [call(torch.tensor(r)) for r in rows])
@@ -171,7 +189,18 @@ def test_views_share_memory_with_their_base():
         row, column, flat, t = x[0], x[:, 1], x.view(-1), x.t()
         row.add_(1)
         flat[2] = 9
-        return row, column, flat, t, x.unsqueeze(0), x.expand(2, *x.shape), x.narrow(0, 0, 1), x.split(1), x.unbind(1), x.chunk(2)
+        return (
+            row,
+            column,
+            flat,
+            t,
+            x.unsqueeze(0),
+            x.expand(2, *x.shape),
+            x.narrow(0, 0, 1),
+            x.split(1),
+            x.unbind(1),
+            x.chunk(2),
+        )
 
     check_function(f, vectors(4, (2, 3)), promise=ONE_ENTRY)
 
@@ -195,7 +224,20 @@ def test_inputs_returned_are_the_same_objects():
 
 def test_slicing_and_indexing_in_all_forms():
     def f(x, i, idx):
-        return x[i], x[-1], x[..., 0], x[None], x[::2], x[idx], x[:, idx], x[idx, idx], x[i:, None], x[[0, 1]], x[True], x.take(idx)
+        return (
+            x[i],
+            x[-1],
+            x[..., 0],
+            x[None],
+            x[::2],
+            x[idx],
+            x[:, idx],
+            x[idx, idx],
+            x[i:, None],
+            x[[0, 1]],
+            x[True],
+            x.take(idx),
+        )
 
     idx = torch.tensor([0, 2])
     check_function(f, [call(rnd(k, 3, 4), i, idx) for k, i in enumerate([1, 1, 1, 2, 1])])
@@ -216,20 +258,45 @@ def test_index_assignment_in_all_forms():
     check_function(f, [call(rnd(i, 3, 4), torch.tensor([0, 2])) for i in range(4)], promise=ONE_ENTRY)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int8, torch.uint8, torch.bool, torch.complex64])
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int8, torch.uint8, torch.bool, torch.complex64],
+)
 def test_arithmetic_keeps_eagers_dtypes(dtype):
     def f(x):
         y = x + 1
         z = x * 2.5
         w = x / 3
-        return y, z, w, x + x, x.to(torch.float32).sum(), torch.result_type(x, 1.0), (x == x).all(), x.dtype.is_floating_point
+        return (
+            y,
+            z,
+            w,
+            x + x,
+            x.to(torch.float32).sum(),
+            torch.result_type(x, 1.0),
+            (x == x).all(),
+            x.dtype.is_floating_point,
+        )
 
     check_function(f, [call((rnd(i, 5) * 3).to(dtype)) for i in range(4)])
 
 
 def test_integers_wrap_and_divide_as_in_eager():
     def f(x, y):
-        return x * y, x + 127, -x, x // y, x % y, x / y, x << 1, x & y, ~x, x.sum(), x.to(torch.int8), torch.div(x, y, rounding_mode="floor")
+        return (
+            x * y,
+            x + 127,
+            -x,
+            x // y,
+            x % y,
+            x / y,
+            x << 1,
+            x & y,
+            ~x,
+            x.sum(),
+            x.to(torch.int8),
+            torch.div(x, y, rounding_mode="floor"),
+        )
 
     x = torch.tensor([127, -128, 100, -7], dtype=torch.int8)
     y = torch.tensor([3, -5, 100, 2], dtype=torch.int8)
@@ -238,7 +305,19 @@ def test_integers_wrap_and_divide_as_in_eager():
 
 def test_nan_infinity_and_signed_zero():
     def f(x):
-        return x * 0, x / 0, x - x, -(x * 0), x.max(), torch.maximum(x, -x), x.nan_to_num(), torch.isnan(x).any(), x == x, torch.sign(x), x.clamp(-1, 1)
+        return (
+            x * 0,
+            x / 0,
+            x - x,
+            -(x * 0),
+            x.max(),
+            torch.maximum(x, -x),
+            x.nan_to_num(),
+            torch.isnan(x).any(),
+            x == x,
+            torch.sign(x),
+            x.clamp(-1, 1),
+        )
 
     x = torch.tensor([float("nan"), float("inf"), float("-inf"), -0.0, 0.0, 1.0])
     check_function(f, [call(x), call(x), call(-x), call(x)])
@@ -263,8 +342,22 @@ def test_dtype_shape_stride_and_grad_changes_between_calls():
     def f(x):
         return x * 2 + x.sum(0)
 
-    inputs = [rnd(0, 3, 4), rnd(1, 3, 4), rnd(2, 3, 4, dtype=torch.float64), rnd(3, 4, 3).t(), rnd(4, 5, 4), rnd(5, 3, 4, grad=True)]
-    inputs += [rnd(6, 3, 4, 2), rnd(7, 6, 4)[::2], rnd(8, 1, 4).expand(3, 4), torch.zeros(0, 4), torch.tensor([1, 2]), rnd(9, 3, 4)]
+    inputs = [
+        rnd(0, 3, 4),
+        rnd(1, 3, 4),
+        rnd(2, 3, 4, dtype=torch.float64),
+        rnd(3, 4, 3).t(),
+        rnd(4, 5, 4),
+        rnd(5, 3, 4, grad=True),
+    ]
+    inputs += [
+        rnd(6, 3, 4, 2),
+        rnd(7, 6, 4)[::2],
+        rnd(8, 1, 4).expand(3, 4),
+        torch.zeros(0, 4),
+        torch.tensor([1, 2]),
+        rnd(9, 3, 4),
+    ]
     check_function(f, [call(x) for x in inputs] + [call(x) for x in inputs])
 
 
@@ -281,7 +374,16 @@ def test_empty_zero_dimensional_and_broadcast_tensors():
     def f(x, y):
         return x + y, x * torch.tensor(2), x.sum() + y.sum(), x.mean(), torch.cat([x.flatten(), y.flatten()]), x.numel()
 
-    check_function(f, [call(torch.zeros(0, 3), rnd(0, 3)), call(torch.zeros(0, 3), rnd(0, 3)), call(torch.tensor(1.0), rnd(1, 2)), call(rnd(2, 3, 1), rnd(3, 1, 4)), call(torch.zeros(0, 3), rnd(0, 3))])
+    check_function(
+        f,
+        [
+            call(torch.zeros(0, 3), rnd(0, 3)),
+            call(torch.zeros(0, 3), rnd(0, 3)),
+            call(torch.tensor(1.0), rnd(1, 2)),
+            call(rnd(2, 3, 1), rnd(3, 1, 4)),
+            call(torch.zeros(0, 3), rnd(0, 3)),
+        ],
+    )
 
 
 def test_tensor_constructors():
@@ -291,7 +393,17 @@ def test_tensor_constructors():
         c = torch.linspace(0, n, 3)
         d = torch.as_tensor(x)
         e = torch.tensor([x[0].item(), 2])
-        return a, b, c, d is x, e, torch.eye(2), x.new_tensor([1, 2]), torch.zeros_like(x, dtype=torch.int64), torch.arange(0, n, 0.5)
+        return (
+            a,
+            b,
+            c,
+            d is x,
+            e,
+            torch.eye(2),
+            x.new_tensor([1, 2]),
+            torch.zeros_like(x, dtype=torch.int64),
+            torch.arange(0, n, 0.5),
+        )
 
     check_function(f, [call(rnd(i, 3), n, [1.5, n]) for i, n in enumerate([2, 2, 3, 2.5, 2])])
 
@@ -310,9 +422,28 @@ def test_numpy_shares_memory():
 def test_tensor_metadata_in_python_expressions():
     def f(x):
         b, c = x.shape
-        facts = x.ndim, x.dim(), x.size(), x.size(1), x.stride(), x.numel(), x.is_contiguous(), x.dtype, x.device.type, x.layout, x.storage_offset()
+        facts = (
+            x.ndim,
+            x.dim(),
+            x.size(),
+            x.size(1),
+            x.stride(),
+            x.numel(),
+            x.is_contiguous(),
+            x.dtype,
+            x.device.type,
+            x.layout,
+            x.storage_offset(),
+        )
         x = x.reshape(c, b) if b > 1 else x
-        return x.view(-1, 1) * b, facts, x.is_floating_point(), torch.is_tensor(x), isinstance(x, torch.nn.Parameter), x.element_size()
+        return (
+            x.view(-1, 1) * b,
+            facts,
+            x.is_floating_point(),
+            torch.is_tensor(x),
+            isinstance(x, torch.nn.Parameter),
+            x.element_size(),
+        )
 
     check_function(f, vectors(3, (2, 3)) + vectors(2, (1, 3)) + [call(rnd(0, 3, 2).t())], promise=None)
 
@@ -352,7 +483,16 @@ def test_complex_sparse_and_quantised_layouts():
     def f(x):
         c = torch.complex(x, x + 1)
         s = (x * (x > 0)).to_sparse()
-        return c.abs(), c.conj(), c * 1j, torch.view_as_real(c), torch.fft.fft(x), s, (s @ torch.ones(3, 1)), s.to_dense()
+        return (
+            c.abs(),
+            c.conj(),
+            c * 1j,
+            torch.view_as_real(c),
+            torch.fft.fft(x),
+            s,
+            (s @ torch.ones(3, 1)),
+            s.to_dense(),
+        )
 
     check_function(f, vectors(4, (3, 3)))
 
@@ -384,7 +524,15 @@ def test_results_with_several_tensors():
 
 def test_comparison_of_tensors_with_is_in_and_equal():
     def f(x, y):
-        return x is y, x is not None, torch.equal(x, y), any(x is v for v in [y, x]), [x, y].index(x), bool((x == y).all()), torch.allclose(x, y)
+        return (
+            x is y,
+            x is not None,
+            torch.equal(x, y),
+            any(x is v for v in [y, x]),
+            [x, y].index(x),
+            bool((x == y).all()),
+            torch.allclose(x, y),
+        )
 
     check_function(f, [call(rnd(i, 3), rnd(j, 3)) for i, j in [(0, 1), (0, 1), (2, 2), (3, 4), (2, 2)]])
 

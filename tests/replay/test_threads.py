@@ -118,6 +118,7 @@ def test_plain_code_in_other_threads_is_left_alone():
         t.start()
     try:
         for i in range(60):
+
             def f(x, k=i):
                 return [x * k + j for j in range(5)]
 

@@ -6,7 +6,8 @@ exception with its chain, message and the user's own frames with their line numb
 the random state, the grad mode, and a module's state. `promise` adds assertions on Reprise's counters.
 
 `REPRISE_TEST_MODE` says what the compiled copy is (a word of bench/modes.py; `eager` compares the program with itself
-and so validates the tests); `REPRISE_TEST_COUNTS=0` leaves the assertions on counters out.
+and so validates the tests); `REPRISE_TEST_COUNTS=0` leaves the assertions on counters out; `REPRISE_TEST_SLOW=1` also
+runs the tests with slow in their name.
 """
 
 import collections.abc
@@ -32,6 +33,7 @@ from bench.compare import difference, fields  # noqa: E402
 
 MODE = os.environ.get("REPRISE_TEST_MODE", "reprise")
 IS_REPRISE = modes.is_reprise(MODE)
+os.environ.setdefault("REPRISE_STRICT", "1")  # a failed CHECK of ours raises instead of falling back
 ARE_COUNTS_CHECKED = IS_REPRISE and os.environ.get("REPRISE_TEST_COUNTS", "1") != "0"
 
 #: the promise for inputs like the recorded one: one recording, then replays only
@@ -252,8 +254,8 @@ def assert_same_outcome(got, want, at):
 def check(make, calls, *, post=None, promise=None, grads=False, options=None):
     """Drive both twins of make() through `calls` and assert that nothing visible differs.
 
-    make: returns a fresh function or module; called twice under equal seeds. calls: Call objects, or functions that make
-    one. post(program): what else to compare after the last call (called on the uncompiled object of each twin).
+    make: returns a fresh function or module; called twice under equal seeds. calls: Call objects, or functions that
+    make one. post(program): what else to compare after the last call (called on the uncompiled object of each twin).
     promise: counter -> exact int or range, over all calls. grads: back-propagate and compare gradients.
     options: passed to reprise.compile.
     """
@@ -318,9 +320,17 @@ def at_most(count):
     return range(count + 1)
 
 
+def pytest_collection_modifyitems(items):
+    """Tests with slow in their name run only under REPRISE_TEST_SLOW=1. Imported by conftest files."""
+    if os.environ.get("REPRISE_TEST_SLOW", "0") == "0":
+        for item in items:
+            if "_slow" in item.name:
+                item.add_marker(pytest.mark.skip(reason="slow: set REPRISE_TEST_SLOW=1"))
+
+
 @pytest.fixture(autouse=True)
 def fresh_state():
-    """Each test starts and ends with nothing compiled and torch's global state as it was. Imported by conftest files."""
+    """Each test starts and ends with nothing compiled and torch's state as it was. Imported by conftest files."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     seed(0)

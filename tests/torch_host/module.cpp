@@ -3,6 +3,7 @@
 // Handles (TensorMeta, TensorArray, StateWord, RecordedState) are capsules that own their object.
 #include <Python.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 
@@ -30,9 +31,7 @@ constexpr char kRecorded[] = "recorded";
 const TensorMeta& get_meta(PyObject* capsule) {
   return **static_cast<TensorMetaRef*>(PyCapsule_GetPointer(capsule, kMeta));
 }
-TensorArray& get_array(PyObject* capsule) {
-  return *static_cast<TensorArray*>(PyCapsule_GetPointer(capsule, kArray));
-}
+TensorArray& get_array(PyObject* capsule) { return *static_cast<TensorArray*>(PyCapsule_GetPointer(capsule, kArray)); }
 StateWord& get_word(PyObject* capsule) { return *static_cast<StateWord*>(PyCapsule_GetPointer(capsule, kWord)); }
 RecordedState& get_recorded(PyObject* capsule) {
   return *static_cast<RecordedState*>(PyCapsule_GetPointer(capsule, kRecorded));
@@ -95,6 +94,14 @@ UNARY(py_has_functorch_levels, PyBool_FromLong(has_functorch_levels(get_word(a))
 UNARY(py_capture_recorded, (static_cast<void>(a), make_handle(new RecordedState(RecordedState::capture()), kRecorded)))
 UNARY(py_check_recorded, PyBool_FromLong(get_recorded(a).check(capture_state_word())))
 
+PyObject* py_keeps_exception(PyObject*, PyObject*) {
+  PyErr_SetString(PyExc_ValueError, "pending");
+  const StateWord word = capture_state_word();
+  const bool kept = PyErr_Occurred() == PyExc_ValueError && word == capture_state_word();
+  PyErr_Clear();
+  return PyBool_FromLong(kept);
+}
+
 PyObject* py_set_grad_in_scope(PyObject*, PyObject* function) {
   const GradModeGuard guard(false);
   return PyObject_CallNoArgs(function);
@@ -140,7 +147,7 @@ PyObject* py_bench_array(PyObject*, PyObject* array) {
   return PyFloat_FromDouble(measure_ns(2'000, [&] { sink = get_array(array).check_all(); }));
 }
 
-// The same when the caches hold something else: `noise_mib` are read between two runs.
+// The same when the caches hold something else.
 PyObject* py_bench_array_cold(PyObject*, PyObject* array) {
   static std::string noise(64 << 20, 'x');
   double sum_ns = 0;
@@ -172,28 +179,55 @@ PyObject* py_bench_classify(PyObject*, PyObject* callable) {
   return PyFloat_FromDouble(measure_ns(2'000'000, [&] { sink = classify_torch_callable(callable).is_torch; }));
 }
 
-#define FAST(name) {#name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(py_##name)), METH_FASTCALL, nullptr}
+#define FAST(name) \
+  {#name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(py_##name)), METH_FASTCALL, nullptr}
 #define ONE(name) {#name, py_##name, METH_O, nullptr}
 #define NONE(name) {#name, py_##name, METH_NOARGS, nullptr}
 
 PyMethodDef methods[] = {
-    ONE(is_tensor), ONE(is_plain_tensor), ONE(tensor_impl), ONE(tensor_storage), FAST(may_share_memory),
-    ONE(make_tensor_meta), FAST(check_tensor_meta), FAST(check_tensor_header), FAST(is_equal_meta), ONE(is_supported),
-    ONE(describe_tensor_meta), FAST(describe_meta_mismatch),
-    NONE(array_new), FAST(array_add), ONE(array_check), ONE(array_find),
-    NONE(capture_state), FAST(is_equal_state), FAST(describe_state_difference), ONE(has_user_modes),
-    ONE(has_functorch_levels), NONE(capture_recorded), ONE(check_recorded), ONE(set_grad_in_scope),
-    ONE(classify), ONE(classify_attribute), NONE(find_unresolved_rows),
+    ONE(is_tensor),
+    ONE(is_plain_tensor),
+    ONE(tensor_impl),
+    ONE(tensor_storage),
+    FAST(may_share_memory),
+    ONE(make_tensor_meta),
+    FAST(check_tensor_meta),
+    FAST(check_tensor_header),
+    FAST(is_equal_meta),
+    ONE(is_supported),
+    ONE(describe_tensor_meta),
+    FAST(describe_meta_mismatch),
+    NONE(array_new),
+    FAST(array_add),
+    ONE(array_check),
+    ONE(array_find),
+    NONE(capture_state),
+    FAST(is_equal_state),
+    FAST(describe_state_difference),
+    ONE(has_user_modes),
+    ONE(has_functorch_levels),
+    NONE(capture_recorded),
+    ONE(check_recorded),
+    NONE(keeps_exception),
+    ONE(set_grad_in_scope),
+    ONE(classify),
+    ONE(classify_attribute),
+    NONE(find_unresolved_rows),
     {"has_data_dependent_sizes",
      reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(py_has_data_dependent_sizes)),
      METH_FASTCALL | METH_KEYWORDS, nullptr},
-    ONE(bench_is_tensor), ONE(bench_check_meta), ONE(bench_array), ONE(bench_array_cold), NONE(bench_capture_state),
-    NONE(bench_check_state), ONE(bench_classify),
+    ONE(bench_is_tensor),
+    ONE(bench_check_meta),
+    ONE(bench_array),
+    ONE(bench_array_cold),
+    NONE(bench_capture_state),
+    NONE(bench_check_state),
+    ONE(bench_classify),
     {nullptr, nullptr, 0, nullptr},
 };
 
-PyModuleDef definition = {PyModuleDef_HEAD_INIT, "torch_host_native", nullptr, -1, methods, nullptr, nullptr, nullptr,
-                          nullptr};
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "torch_host_native", nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 

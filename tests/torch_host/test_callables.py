@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import _VF, _C
+from torch import _C, _VF
 
 aten = torch.ops.aten
 B = _C.TensorBase
@@ -20,10 +20,11 @@ SAMPLES = {
     "tensor": [
         torch.add, torch.Tensor.add, torch.Tensor.add_, tensor.add, B.__add__, B.__iadd__, torch.matmul, torch.cat,
         torch.zeros, torch.tensor, torch.rand, torch.dropout, F.linear, F.gelu, F.scaled_dot_product_attention,
-        torch.fft.fft, torch.linalg.inv, torch.special.erf, torch._foreach_add_, torch.conv2d, _VF.lstm, B.view, B.clone,
-        B.__setitem__, B.copy_, torch.mul, torch.Tensor.detach,
-        torch.Tensor.__neg__, torch.ones_like, torch.arange, aten.add, aten.add.Tensor, aten.mm.default, B._make_subclass,
-        _C._group_tensors_by_device_and_dtype, _C._functorch._add_batch_dim, _C._functorch.get_unwrapped, torch.FloatTensor,
+        torch.fft.fft, torch.linalg.inv, torch.special.erf, torch._foreach_add_, torch.conv2d, _VF.lstm, B.view,
+        B.clone, B.__setitem__, B.copy_, torch.mul, torch.Tensor.detach, torch.Tensor.__neg__, torch.ones_like,
+        torch.arange, aten.add, aten.add.Tensor, aten.mm.default, B._make_subclass,
+        _C._group_tensors_by_device_and_dtype, _C._functorch._add_batch_dim, _C._functorch.get_unwrapped,
+        torch.FloatTensor,
     ],
     "metadata": [
         B.size, B.dim, B.stride, B.numel, B.is_contiguous, B.element_size, B.storage_offset, B.get_device,
@@ -62,7 +63,8 @@ SAMPLES = {
     ],
     "backward": [torch.autograd.Variable._execution_engine.run_backward],
     "callback": [
-        _C._FunctionBase.apply, _C._FunctionBase.__dict__["apply"], torch.autograd.Variable._execution_engine.queue_callback,
+        _C._FunctionBase.apply, _C._FunctionBase.__dict__["apply"],
+        torch.autograd.Variable._execution_engine.queue_callback,
         (torch.ones(1, requires_grad=True) * 2).grad_fn.register_hook, B.apply_, _C._disabled_torch_function_impl,
         (torch.ones(1, requires_grad=True) * 2).grad_fn._register_hook_dict,
     ],
@@ -277,6 +279,7 @@ def test_getsets_of_other_types_are_not_of_tensors(native):
 
 def test_rows_name_something(native):
     """A row that names nothing here must belong to another build or version of torch."""
+
     def is_elsewhere(name):
         return (name.startswith(("torch._C._cuda_", "torch._C._xpu_"))
                 or (name.startswith("*.") and hasattr(aten, name[2:]))

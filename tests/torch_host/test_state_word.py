@@ -113,7 +113,8 @@ SWITCHES = [
     ("math sdp reduction", context("math_sdp_allow_fp16_bf16_reduction"), "half reductions in math attention: off"),
     ("sdp order", lambda: flipped(C._get_sdp_priority_order, C._set_sdp_priority_order, [2, 1, 0, 3, 4]),
      "attention backend order: "),
-    ("matmul precision", lambda: flipped(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "high"),
+    ("matmul precision",
+     lambda: flipped(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "high"),
      "float32 matmul precision: highest when recorded, high now"),
     ("cublas tf32", context("cublas_allow_tf32"), "float32 matmul precision: highest when recorded, high now"),
     ("cublas fp16", lambda: flipped(lambda: (True, True),
@@ -218,7 +219,7 @@ def test_vmap_levels_differ_by_batch_size_and_depth(native):
             C._functorch._vmap_decrement_nesting()
     assert not native.has_functorch_levels(native.capture_state())
     for i, first in enumerate(words):
-        for second in words[i + 1:]:
+        for second in words[i + 1 :]:
             assert not native.is_equal_state(first, second)
 
 
@@ -294,6 +295,10 @@ def test_capturing_under_modes_runs_no_python_and_keeps_exceptions(native):
         seen.clear()
         native.capture_state()
         assert seen == []
+    for make in [contextlib.nullcontext, FunctionMode, lambda: torch.device("cpu"), lambda: functorch_level("vmap"),
+                 lambda: functorch_level("grad")]:  # fmt: skip
+        with make():
+            assert native.keeps_exception()
 
 
 def test_the_grad_guard_restores(native):

@@ -87,7 +87,10 @@ def test_only_the_optimizer_step_is_compiled(kind):
 def test_param_groups_with_their_own_options():
     def make():
         model = make_net()
-        optimizer = AdamW([{"params": model[0].parameters(), "lr": 0.1}, {"params": model[2].parameters(), "weight_decay": 0.5}], lr=0.01)
+        optimizer = AdamW(
+            [{"params": model[0].parameters(), "lr": 0.1}, {"params": model[2].parameters(), "weight_decay": 0.5}],
+            lr=0.01,
+        )
         return Trained(model, optimizer, plain_step(model, optimizer))
 
     check_training(make)
@@ -196,7 +199,9 @@ def test_state_saved_and_loaded_during_training():
     def outside(trained, i):
         if i == 2:
             trained.saved = trained.model.state_dict(), trained.optimizer.state_dict()
-            trained.saved = torch.utils._pytree.tree_map(lambda v: v.clone() if isinstance(v, torch.Tensor) else v, trained.saved)
+            trained.saved = torch.utils._pytree.tree_map(
+                lambda v: v.clone() if isinstance(v, torch.Tensor) else v, trained.saved
+            )
         if i == 4:
             trained.model.load_state_dict(trained.saved[0])
             trained.optimizer.load_state_dict(trained.saved[1])

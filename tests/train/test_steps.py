@@ -1,4 +1,4 @@
-"""What surrounds an optimizer in a training step: zero_grad forms, schedulers, clipping, scaling, hooks, accumulation."""
+"""What surrounds an optimizer in a step: zero_grad forms, schedulers, clipping, scaling, hooks, accumulation."""
 
 import pytest
 import torch
@@ -73,7 +73,9 @@ SCHEDULERS = {
     "one cycle": lambda o: lr_scheduler.OneCycleLR(o, 0.1, total_steps=10),
     "cyclic": lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1, step_size_up=2, cycle_momentum=False),
     "warm restarts": lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 2),
-    "sequential": lambda o: lr_scheduler.SequentialLR(o, [lr_scheduler.ConstantLR(o, 0.1, 2), lr_scheduler.ExponentialLR(o, 0.9)], [2]),
+    "sequential": lambda o: lr_scheduler.SequentialLR(
+        o, [lr_scheduler.ConstantLR(o, 0.1, 2), lr_scheduler.ExponentialLR(o, 0.9)], [2]
+    ),
     "polynomial": lambda o: lr_scheduler.PolynomialLR(o, 5),
 }
 
@@ -106,7 +108,9 @@ def test_a_scheduler_outside_of_the_compiled_step_does_not_record_again():
         trained.scheduler = lr_scheduler.ExponentialLR(optimizer, 0.9)
         return trained
 
-    check_training(make, outside=lambda trained, i: trained.scheduler.step(), promise={"recordings": range(1, 4), "exits": 0})
+    check_training(
+        make, outside=lambda trained, i: trained.scheduler.step(), promise={"recordings": range(1, 4), "exits": 0}
+    )
 
 
 def test_reduce_on_plateau_reads_the_loss():
@@ -340,7 +344,9 @@ def test_a_target_network_by_hand():
 
 def test_a_generator_and_a_discriminator_in_one_step():
     def make():
-        model = torch.nn.ModuleDict({"g": make_net(), "d": torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))})
+        model = torch.nn.ModuleDict(
+            {"g": make_net(), "d": torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))}
+        )
         og, od = torch.optim.Adam(model["g"].parameters(), 0.01), torch.optim.Adam(model["d"].parameters(), 0.01)
 
         def step(x, y):
@@ -530,7 +536,9 @@ def test_a_compiled_model_in_an_eager_training_loop():
             loss.backward()
             optimizer.step()
             losses.append(loss.detach())
-        found.append((losses, dict(model.named_parameters()), dict(model.named_buffers()), [p.grad for p in model.parameters()]))
+        found.append(
+            (losses, dict(model.named_parameters()), dict(model.named_buffers()), [p.grad for p in model.parameters()])
+        )
     assert_same(found[1], found[0], "training")
 
 

@@ -32,10 +32,7 @@ bool make_code_objects(HostState* state) {
 
 }  // namespace
 
-HostState& get_host_state() {
-  static HostState state;
-  return state;
-}
+constinit HostState host_state;
 
 const Names& get_names() { return get_host_state().names; }
 

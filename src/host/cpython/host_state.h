@@ -4,7 +4,6 @@
 #include <Python.h>
 
 #include <cstdint>
-#include <unordered_map>
 
 #include "host/cpython/hook.h"
 #include "host/cpython/names.h"
@@ -31,8 +30,12 @@ struct HostState {
   vectorcallfunc function_vectorcall = nullptr;
   Names names;
 
-  // Functions of one raw instruction, made at first use (micro_ops.cpp); a handful.
-  std::unordered_map<uint32_t, PyObject*> micro_functions;
+  // Functions of one raw instruction, made at first use (micro_ops.cpp). There are half a dozen of them.
+  struct MicroFunction {
+    uint32_t key = 0;
+    PyObject* function = nullptr;
+  };
+  MicroFunction micro_functions[16];
 
   // Watchers (watch.cpp): the interpreter hands out eight of each kind.
   int dict_watcher = -1;
@@ -40,7 +43,8 @@ struct HostState {
   uint64_t watch_epoch = 0;
 };
 
-HostState& get_host_state();
+extern HostState host_state;
+inline HostState& get_host_state() { return host_state; }
 
 /// Puts our entry point in or out, as the state wants it (hook.cpp).
 void update_eval_frame();

@@ -25,13 +25,22 @@ PyObject* make_micro_function(const Instruction& instruction, bool is_binary) {
   return function;
 }
 
+// Borrowed, or nullptr with an exception set.
+PyObject* find_micro_function(const Instruction& instruction, bool is_binary) {
+  const uint32_t key = instruction.opcode << 16 | static_cast<uint32_t>(instruction.arg) << 1 | is_binary;
+  for (HostState::MicroFunction& micro : get_host_state().micro_functions) {
+    if (micro.function == nullptr) micro = {key, make_micro_function(instruction, is_binary)};
+    if (micro.key == key) return micro.function;
+  }
+  PyErr_SetString(PyExc_SystemError, "too many kinds of micro operations");
+  return nullptr;
+}
+
 }  // namespace
 
 PyObject* run_micro_op(const Instruction& instruction, PyObject* a, PyObject* b) {
   const bool is_binary = b != nullptr;
-  const uint32_t key = instruction.opcode << 16 | static_cast<uint32_t>(instruction.arg) << 1 | is_binary;
-  PyObject*& function = get_host_state().micro_functions[key];
-  if (function == nullptr) function = make_micro_function(instruction, is_binary);
+  PyObject* function = find_micro_function(instruction, is_binary);
   if (function == nullptr) return nullptr;
   PyObject* const arguments[] = {a, b};
   return PyObject_Vectorcall(function, arguments, is_binary ? 2 : 1, nullptr);

@@ -7,7 +7,7 @@
 #include "host/cpython/hook.h"
 #include "host/cpython/host_state.h"
 #include "host/cpython/private_api.h"
-#include "host/cpython/unwind.h"
+#include "host/cpython/frame_exit.h"
 
 namespace reprise::host {
 namespace {

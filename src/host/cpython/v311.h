@@ -53,9 +53,6 @@ inline bool has_pending_work(PyThreadState* thread) {
 
 /// Tracing, profiling or monitoring is on for what this frame does.
 inline bool is_observed(PyThreadState* thread, PyCodeObject*) { return thread->cframe->use_tracing != 0; }
-/// The code has been instrumented for the tools that are active now (or there are none).
-inline bool is_instrumentation_current(PyThreadState*, PyCodeObject*) { return true; }
-
 inline bool has_recursion_left(PyThreadState* thread, int frames) { return thread->recursion_remaining > frames; }
 inline int recursion_depth(PyThreadState* thread) { return thread->recursion_limit - thread->recursion_remaining; }
 inline int c_recursion_left(PyThreadState*) { return INT_MAX; }

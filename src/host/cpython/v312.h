@@ -54,20 +54,18 @@ inline bool has_pending_work(PyThreadState* thread) {
 
 inline uint64_t monitoring_version(PyThreadState* thread) { return thread->interp->monitoring_version; }
 
-/// The code has been instrumented for the tools that are active now (or there are none).
-inline bool is_instrumentation_current(PyThreadState* thread, PyCodeObject* code) {
-  return code->_co_instrumentation_version == monitoring_version(thread);
-}
-
-/// Tracing, profiling or monitoring is on for what this frame does.
+/// Tracing, profiling or monitoring is on for what this frame does, or CPython has yet to take old instrumentation out of
+/// its code (it does so at the next RESUME that it executes).
 inline bool is_observed(PyThreadState* thread, PyCodeObject* code) {
   if (thread->tracing) return true;
   if (monitoring_version(thread) == 0 && code->_co_monitoring == nullptr) [[likely]] return false;
   const auto has_tools = [](const auto& monitors) {
     return std::any_of(std::begin(monitors.tools), std::end(monitors.tools), [](auto tools) { return tools != 0; });
   };
-  return !is_instrumentation_current(thread, code) || has_tools(thread->interp->monitors) ||
-         (code->_co_monitoring != nullptr && has_tools(code->_co_monitoring->active_monitors));
+  if (has_tools(thread->interp->monitors)) return true;
+  if (code->_co_monitoring == nullptr) return false;
+  return code->_co_instrumentation_version != monitoring_version(thread) ||
+         has_tools(code->_co_monitoring->active_monitors);
 }
 
 inline bool has_recursion_left(PyThreadState* thread, int frames) {

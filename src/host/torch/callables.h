@@ -26,8 +26,8 @@ const char* text_of(TorchCallableKind kind);
 struct TorchCallable {
   bool is_torch = false;
   TorchCallableKind kind = TorchCallableKind::Unknown;
-  uint8_t size_rule = 0;   // for has_data_dependent_sizes()
-  const char* name = "";   // "Tensor.item", "torch.nonzero", "torch._C._get_tracing_state", "aten::add.Tensor"; static
+  uint8_t size_rule = 0;  // for has_data_dependent_sizes()
+  const char* name = "";  // "Tensor.item", "torch.nonzero", "torch._C._get_tracing_state", "aten::add.Tensor"; static
 };
 
 /// Any object is allowed: builtins, method descriptors, slot wrappers, bound builtins, types of torch._C, operators of
@@ -41,11 +41,11 @@ TorchCallable classify_torch_callable(PyObject* callable);
 bool has_data_dependent_sizes(const TorchCallable& callable, PyObject* const* args, size_t count, PyObject* names);
 
 enum class TensorAttributeKind : uint8_t {
-  Unknown,          // not an attribute of torch tensors
-  Metadata,         // read: constant once TensorMeta is guarded. write: changes TensorMeta
-  HeapState,        // Python-visible state of the tensor that ops and backward change: grad, grad_fn, hooks, _version
-  Tensor,           // read: a tensor, as an op gives. write: changes data, as an in-place op does
-  Foreign,          // an address or raw memory
+  Unknown,    // not an attribute of torch tensors
+  Metadata,   // read: constant once TensorMeta is guarded. write: changes TensorMeta
+  HeapState,  // Python-visible state of the tensor that ops and backward change: grad, grad_fn, hooks, _version
+  Tensor,     // read: a tensor, as an op gives. write: changes data, as an in-place op does
+  Foreign,    // an address or raw memory
 };
 const char* text_of(TensorAttributeKind kind);
 

@@ -18,7 +18,8 @@ namespace {
 using std::string_view;
 using Kind = TorchCallableKind;
 
-// --- the rows ----------------------------------------------------------------------------------------------------------
+// --- the rows
+// ----------------------------------------------------------------------------------------------------------
 
 enum SizeRule : uint8_t { Always, HasOneArgument, HasNoClassCount, HasTensorRepeats, HasSecondTensor, HasMaskIndex };
 
@@ -41,8 +42,15 @@ constexpr Row kNamespaces[] = {
 
 // Where generated operators live: "*.x" means x in each of these.
 constexpr string_view kOperatorPrefixes[] = {
-    "Tensor.",          "torch.",           "aten::",          "torch._C._nn.",     "torch._C._fft.",
-    "torch._C._linalg.", "torch._C._special.", "torch._C._sparse.", "torch._C._nested.",
+    "Tensor.",
+    "torch.",
+    "aten::",
+    "torch._C._nn.",
+    "torch._C._fft.",
+    "torch._C._linalg.",
+    "torch._C._special.",
+    "torch._C._sparse.",
+    "torch._C._nested.",
 };
 
 // Modules with callables that have rows; those of others are found by their __module__ when they are met.
@@ -53,7 +61,8 @@ constexpr const char* kModules[] = {
 
 bool is_torch_name(string_view name) { return name == "torch" || name.starts_with("torch."); }
 
-// --- finding things through the C API ----------------------------------------------------------------------------------
+// --- finding things through the C API
+// ----------------------------------------------------------------------------------
 
 string_view text_of_object(PyObject* object) {
   if (object == nullptr || !PyUnicode_Check(object)) return {};
@@ -91,7 +100,8 @@ const void* key_of(PyObject* callable) {
   return callable;
 }
 
-// --- the table ---------------------------------------------------------------------------------------------------------
+// --- the table
+// ---------------------------------------------------------------------------------------------------------
 
 class Table {
  public:
@@ -157,8 +167,8 @@ Table* Table::make() {
   // The nodes of the autograd graph share one list of methods.
   for (const char* const name : {"UndefinedGrad", "AccumulateGrad"}) {
     PyObject* const module = PyDict_GetItemString(c_dict, "_functions");
-    PyObject* const type = module && PyModule_Check(module)
-                               ? PyDict_GetItemString(PyModule_GetDict(module), name) : nullptr;
+    PyObject* const type =
+        module && PyModule_Check(module) ? PyDict_GetItemString(PyModule_GetDict(module), name) : nullptr;
     if (type != nullptr && PyType_Check(type)) table->add_members(reinterpret_cast<PyTypeObject*>(type), "Node.");
   }
   table->add(reinterpret_cast<PyObject*>(tensor_type()), "torch.Tensor");
@@ -335,7 +345,8 @@ Table* find_table() {
   return table;
 }
 
-// --- size rules --------------------------------------------------------------------------------------------------------
+// --- size rules
+// --------------------------------------------------------------------------------------------------------
 
 // The argument at a position or of a name; nullptr if not given.
 PyObject* find_argument(PyObject* const* args, size_t count, PyObject* names, size_t position, const char* name) {
@@ -373,7 +384,8 @@ bool has_mask(PyObject* index) {
 const char* text_of(TorchCallableKind kind) {
   switch (kind) {
 #define KIND(name, text) \
-  case Kind::name: return text;
+  case Kind::name:       \
+    return text;
 #include "host/torch/torch_callables.def"
   }
   return "";
@@ -381,11 +393,16 @@ const char* text_of(TorchCallableKind kind) {
 
 const char* text_of(TensorAttributeKind kind) {
   switch (kind) {
-    case TensorAttributeKind::Unknown: return "unknown";
-    case TensorAttributeKind::Metadata: return "metadata";
-    case TensorAttributeKind::HeapState: return "heap_state";
-    case TensorAttributeKind::Tensor: return "tensor";
-    case TensorAttributeKind::Foreign: return "foreign";
+    case TensorAttributeKind::Unknown:
+      return "unknown";
+    case TensorAttributeKind::Metadata:
+      return "metadata";
+    case TensorAttributeKind::HeapState:
+      return "heap_state";
+    case TensorAttributeKind::Tensor:
+      return "tensor";
+    case TensorAttributeKind::Foreign:
+      return "foreign";
   }
   return "";
 }
@@ -404,8 +421,10 @@ bool has_data_dependent_sizes(const TorchCallable& callable, PyObject* const* ar
   if (callable.kind != Kind::DataDependent) return false;
   const size_t total = count + static_cast<size_t>(names ? PyTuple_GET_SIZE(names) : 0);
   switch (static_cast<SizeRule>(callable.size_rule)) {
-    case Always: return true;
-    case HasOneArgument: return total == 1;
+    case Always:
+      return true;
+    case HasOneArgument:
+      return total == 1;
     case HasNoClassCount: {
       PyObject* const classes = find_argument(args, count, names, 1, "num_classes");
       if (classes == nullptr || !PyLong_Check(classes)) return true;

@@ -4,6 +4,7 @@
 #include <torch/csrc/Device.h>
 
 #include <algorithm>
+#include <stack>
 #include <utility>
 
 #include "base/hash.h"
@@ -64,15 +65,30 @@ uint64_t hash_address(uint64_t seed, const void* address) noexcept {
   return hash_combine(seed, reinterpret_cast<uint64_t>(address));
 }
 
+// The names that are needed while a default device is set, which is common; kept for the life of the process.
+struct DeviceModeNames {
+  PyObject* type = nullptr;    // torch.utils._device.DeviceContext, once imported
+  PyObject* device = nullptr;  // "device"
+};
+
+const DeviceModeNames& find_device_mode_names() noexcept {
+  static DeviceModeNames names;  // guarded by the GIL
+  if (names.type == nullptr) [[unlikely]] {
+    names.type = Py_XNewRef(find_in_module("torch.utils._device", "DeviceContext"));
+    names.device = PyUnicode_InternFromString("device");
+  }
+  return names;
+}
+
 // Is it the mode that set_default_device() and `with device:` push? A new one is made at each `with`, so it is known
 // by its device, not by its address.
 bool is_device_mode(PyObject* mode) noexcept {
-  return reinterpret_cast<PyObject*>(Py_TYPE(mode)) == find_in_module("torch.utils._device", "DeviceContext");
+  return reinterpret_cast<PyObject*>(Py_TYPE(mode)) == find_device_mode_names().type;
 }
 
 uint64_t hash_device_mode(PyObject* mode) noexcept {
   PyObject** const dict = _PyObject_GetDictPtr(mode);
-  PyObject* const device = dict && *dict ? PyDict_GetItemString(*dict, "device") : nullptr;
+  PyObject* const device = dict && *dict ? PyDict_GetItem(*dict, find_device_mode_names().device) : nullptr;
   if (device == nullptr || !THPDevice_Check(device)) return hash_address(1, mode);
   const c10::Device value = reinterpret_cast<THPDevice*>(device)->device;
   return hash_combine(2, static_cast<uint64_t>(value.type()) << 8 | static_cast<uint8_t>(value.index()));
@@ -119,7 +135,8 @@ struct HookStack : std::stack<std::pair<c10::SafePyObject, c10::SafePyObject>> {
 
 template <typename Visit>
 void visit_mode_objects(const ThreadTls& tls, Visit visit) noexcept {
-  for (const auto& mode : (*tls.functions).*expose(FunctionTls_stack{})) visit(&ModeSummary::function_modes, object_of(*mode));
+  for (const auto& mode : (*tls.functions).*expose(FunctionTls_stack{}))
+    visit(&ModeSummary::function_modes, object_of(*mode));
   for (const auto& mode : (*tls.dispatch).*expose(DispatchTls_stack{})) {
     visit(&ModeSummary::dispatch_modes, object_of(*mode));
   }
@@ -141,7 +158,7 @@ void visit_mode_objects(const ThreadTls& tls, Visit visit) noexcept {
 ModeSummary summarise_modes(const ThreadTls& tls) noexcept {
   const PendingException pending;
   ModeSummary summary;
-  visit_mode_objects(tls, [&](uint64_t ModeSummary::*field, PyObject* object) {
+  visit_mode_objects(tls, [&](uint64_t ModeSummary::* field, PyObject* object) {
     if (field == &ModeSummary::function_modes) {
       ++summary.function_mode_count;
       if (is_device_mode(object)) {
@@ -160,7 +177,7 @@ ModeSummary summarise_modes(const ThreadTls& tls) noexcept {
 
 std::vector<PyObject*> find_mode_objects(const ThreadTls& tls) {
   std::vector<PyObject*> objects;
-  visit_mode_objects(tls, [&](uint64_t ModeSummary::*field, PyObject* object) {
+  visit_mode_objects(tls, [&](uint64_t ModeSummary::* field, PyObject* object) {
     if (object == nullptr || (field == &ModeSummary::function_modes && is_device_mode(object))) return;
     objects.push_back(object);
   });

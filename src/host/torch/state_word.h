@@ -21,7 +21,7 @@ namespace reprise::host {
 
 struct StateWord {
   static constexpr size_t kWordCount = 24;
-  alignas(32) std::array<uint64_t, kWordCount> words{};  // laid out by state_word.def; callers only compare
+  std::array<uint64_t, kWordCount> words{};  // laid out by state_word.def; callers only compare
 
   bool operator==(const StateWord& other) const noexcept {
     uint64_t difference = 0;

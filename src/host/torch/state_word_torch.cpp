@@ -20,7 +20,8 @@
 
 namespace reprise::host {
 
-// --- private members of at::Context ------------------------------------------------------------------------------------
+// --- private members of at::Context
+// ------------------------------------------------------------------------------------
 
 #define CONTEXT(member, text, form) REPRISE_EXPOSE(Context_##member, at::Context, member);
 #include "host/torch/state_word.def"
@@ -33,7 +34,8 @@ REPRISE_EXPOSE(Context_init, at::Context, init_);
 
 namespace {
 
-// --- places: WIDE rows are whole words, the others bytes of the words behind them --------------------------------------
+// --- places: WIDE rows are whole words, the others bytes of the words behind them
+// --------------------------------------
 
 #define PRECISION(backend, op, text) k_##backend##_##op,
 enum Precision {
@@ -63,7 +65,8 @@ uint8_t byte_of(const StateWord& word, size_t place) noexcept {
   return static_cast<uint8_t>(word.words[kWideCount + place / 8] >> (8 * (place % 8)));
 }
 
-// --- capture -----------------------------------------------------------------------------------------------------------
+// --- capture
+// -----------------------------------------------------------------------------------------------------------
 
 // Each of torch's accessors to thread-local state costs 5 ns; the addresses behind them stay for the thread's life.
 struct ThreadState : ThreadTls {
@@ -93,7 +96,8 @@ constinit thread_local ThreadState thread_state;
 
 inline const ThreadState& find_thread_state() noexcept {
   ThreadState& state = thread_state;
-  if (state.context == nullptr) [[unlikely]] init_thread_state(state);
+  if (state.context == nullptr) [[unlikely]]
+    init_thread_state(state);
   return state;
 }
 
@@ -109,7 +113,8 @@ inline const c10::impl::DeviceGuardImplInterface* find_device_guard(c10::DeviceT
   return c10::impl::device_guard_impl_registry[static_cast<size_t>(type)].load(std::memory_order_relaxed);
 }
 
-// The dtype's code + 1. Backends that are not there can't be autocast, but asking for cpu's and cuda's dtype always can.
+// The dtype's code + 1. Backends that are not there can't be autocast, but asking for cpu's and cuda's dtype always
+// can.
 inline uint8_t autocast_dtype(c10::DeviceType type) noexcept {
   if (type != c10::kCPU && type != c10::kCUDA && find_device_guard(type) == nullptr) return 0;
   return static_cast<uint8_t>(static_cast<int>(at::autocast::get_autocast_dtype(type)) + 1);
@@ -161,7 +166,8 @@ void capture_state_word(StateWord& word) noexcept {
   const HooksTls& hooks = *state.hooks;
   at::Context& context = *state.context;
   ModeSummary slow;
-  if (has_modes(state)) [[unlikely]] slow = summarise_modes(state);
+  if (has_modes(state)) [[unlikely]]
+    slow = summarise_modes(state);
 
   // Bytes are gathered in a register and stored as whole words: a compare of just stored bytes would stall.
   uint64_t gathered = 0;
@@ -189,13 +195,27 @@ StateWord capture_state_word() noexcept {
   return word;
 }
 
-// --- in words ----------------------------------------------------------------------------------------------------------
+// --- in words
+// ----------------------------------------------------------------------------------------------------------
 
 namespace {
 
 enum class Form {
-  OnOff, OptionalOnOff, Number, OptionalNumber, DType, AutocastDType, DeviceType, DeviceIndex, Precision,
-  MatmulPrecision, FunctionState, BackendOrder, Identity, IncludedKeys, ExcludedKeys,
+  OnOff,
+  OptionalOnOff,
+  Number,
+  OptionalNumber,
+  DType,
+  AutocastDType,
+  DeviceType,
+  DeviceIndex,
+  Precision,
+  MatmulPrecision,
+  FunctionState,
+  BackendOrder,
+  Identity,
+  IncludedKeys,
+  ExcludedKeys,
 };
 
 template <size_t Count>
@@ -209,17 +229,28 @@ std::string value_text(Form form, uint64_t value) {
   static constexpr const char* kMatmul[] = {"highest", "high", "medium"};
   static constexpr const char* kFunctionState[] = {"on", "off for subclasses", "off"};
   switch (form) {
-    case Form::OnOff: return value ? "on" : "off";
-    case Form::OptionalOnOff: return find_name(kOptionalOnOff, value);
-    case Form::Number: return std::to_string(value);
-    case Form::OptionalNumber: return value >> 32 ? std::to_string(static_cast<int32_t>(value)) : "unset";
-    case Form::DType: return c10::toString(static_cast<c10::ScalarType>(value));
-    case Form::AutocastDType: return value ? c10::toString(static_cast<c10::ScalarType>(value - 1)) : "no such device";
-    case Form::DeviceType: return c10::DeviceTypeName(static_cast<c10::DeviceType>(value), true);
-    case Form::DeviceIndex: return value ? std::to_string(value - 1) : "not initialised";
-    case Form::Precision: return find_name(kPrecision, value);
-    case Form::MatmulPrecision: return find_name(kMatmul, value);
-    case Form::FunctionState: return find_name(kFunctionState, value);
+    case Form::OnOff:
+      return value ? "on" : "off";
+    case Form::OptionalOnOff:
+      return find_name(kOptionalOnOff, value);
+    case Form::Number:
+      return std::to_string(value);
+    case Form::OptionalNumber:
+      return value >> 32 ? std::to_string(static_cast<int32_t>(value)) : "unset";
+    case Form::DType:
+      return c10::toString(static_cast<c10::ScalarType>(value));
+    case Form::AutocastDType:
+      return value ? c10::toString(static_cast<c10::ScalarType>(value - 1)) : "no such device";
+    case Form::DeviceType:
+      return c10::DeviceTypeName(static_cast<c10::DeviceType>(value), true);
+    case Form::DeviceIndex:
+      return value ? std::to_string(value - 1) : "not initialised";
+    case Form::Precision:
+      return find_name(kPrecision, value);
+    case Form::MatmulPrecision:
+      return find_name(kMatmul, value);
+    case Form::FunctionState:
+      return find_name(kFunctionState, value);
     case Form::BackendOrder: {
       std::string text;
       for (int shift = 8 * (static_cast<int>(at::num_sdp_backends) - 1); shift >= 0; shift -= 8) {
@@ -227,9 +258,11 @@ std::string value_text(Form form, uint64_t value) {
       }
       return text;
     }
-    case Form::Identity: return value ? "another" : "none";
+    case Form::Identity:
+      return value ? "another" : "none";
     case Form::IncludedKeys:
-    case Form::ExcludedKeys: break;
+    case Form::ExcludedKeys:
+      break;
   }
   return std::to_string(value);
 }
@@ -258,8 +291,8 @@ void add_key_differences(std::string& out, const char* text, bool is_excluded_se
       std::string device = name.substr(kAutocast.size());
       for (char& letter : device) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
       const bool was_on = (recorded & mask) == 0;
-      add_difference(out, "autocast for " + device + (was_on ? ": on when recorded, off now"
-                                                             : ": off when recorded, on now"));
+      add_difference(
+          out, "autocast for " + device + (was_on ? ": on when recorded, off now" : ": off when recorded, on now"));
       continue;
     }
     std::string& list = recorded & mask ? only_recorded : only_now;
@@ -302,7 +335,8 @@ std::string describe_state_difference(const StateWord& recorded, const StateWord
 bool has_user_modes(const StateWord& word) noexcept { return byte_of(word, kByte_user_mode_count) != 0; }
 bool has_functorch_levels(const StateWord& word) noexcept { return byte_of(word, kByte_functorch_level_count) != 0; }
 
-// --- recorded states ---------------------------------------------------------------------------------------------------
+// --- recorded states
+// ---------------------------------------------------------------------------------------------------
 
 RecordedState RecordedState::capture() {
   RecordedState state;

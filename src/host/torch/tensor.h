@@ -50,7 +50,8 @@ struct TensorMeta {
   uint64_t header = 0;         // dtype, device, flags, number of dimensions; see the accessors
   int64_t storage_offset = 0;  // elements
   uint8_t layout = 0;          // c10::Layout
-  bool is_supported = false;   // false (subclass with __torch_dispatch__, nested, symbolic, ...): never equal to a tensor
+  bool is_supported =
+      false;  // false (subclass with __torch_dispatch__, nested, symbolic, ...): never equal to a tensor
   int64_t inline_dims[2 * kInlineDims] = {};
   std::unique_ptr<int64_t[]> more_dims;  // in place of inline_dims if there are more of them
 

@@ -33,12 +33,12 @@ class TensorArray {
   struct alignas(64) Entry {
     PyObject* object;
     PyTypeObject* type;
-    const void* impl;           // c10::TensorImpl
-    const void* autograd;       // torch::autograd::AutogradMeta as it was: only prefetched, never trusted
-    PyObject* const* dict;      // where the object keeps its instance dict; nullptr: it has none
+    const void* impl;       // c10::TensorImpl
+    const void* autograd;   // torch::autograd::AutogradMeta as it was: only prefetched, never trusted
+    PyObject* const* dict;  // where the object keeps its instance dict; nullptr: it has none
     uint64_t key_set;
-    uint64_t header;            // as in TensorMeta
-    uint32_t first_dim;         // into dims_: storage offset, sizes, strides
+    uint64_t header;     // as in TensorMeta
+    uint32_t first_dim;  // into dims_: storage offset, sizes, strides
     uint8_t layout;
   };
   std::vector<Entry> entries_;

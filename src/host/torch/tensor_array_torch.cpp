@@ -7,7 +7,7 @@ namespace reprise::host {
 namespace {
 
 // Far enough that a line from the second-level cache has arrived, near enough that it has not left again.
-constexpr size_t kPrefetchDistance = 6;
+constexpr size_t kPrefetchDistance = 4;
 
 constexpr uint8_t kStrided = static_cast<uint8_t>(c10::Layout::Strided);
 
@@ -43,11 +43,11 @@ size_t TensorArray::find_mismatch() const noexcept {
     if (i + kPrefetchDistance < count) {
       const Entry& ahead = entries_[i + kPrefetchDistance];
       __builtin_prefetch(ahead.object);
-      __builtin_prefetch(ahead.impl);
-      __builtin_prefetch(static_cast<const char*>(ahead.impl) + 64);
-      __builtin_prefetch(static_cast<const char*>(ahead.impl) + 128);
-      __builtin_prefetch(static_cast<const char*>(ahead.impl) + 192);
-      __builtin_prefetch(ahead.autograd);
+      // The lines that are read; the hardware fetches lines in pairs.
+      for (const int offset : {0, 128}) {
+        __builtin_prefetch(static_cast<const char*>(ahead.impl) + offset);
+        __builtin_prefetch(static_cast<const char*>(ahead.autograd) + offset);
+      }
     }
     const Entry& entry = entries_[i];
     if (Py_TYPE(entry.object) != entry.type) return i;

@@ -41,9 +41,15 @@ inline const torch::autograd::AutogradMeta* autograd_of(const c10::TensorImpl* i
 inline bool is_plain(c10::DispatchKeySet keys) noexcept {
   using c10::DispatchKey;
   constexpr c10::DispatchKeySet kOther{
-      DispatchKey::Fake,          DispatchKey::Python,           DispatchKey::PythonTLSSnapshot,
-      DispatchKey::Functionalize, DispatchKey::FuncTorchBatched, DispatchKey::BatchedNestedTensor,
-      DispatchKey::Batched,       DispatchKey::VmapMode,         DispatchKey::FuncTorchVmapMode,
+      DispatchKey::Fake,
+      DispatchKey::Python,
+      DispatchKey::PythonTLSSnapshot,
+      DispatchKey::Functionalize,
+      DispatchKey::FuncTorchBatched,
+      DispatchKey::BatchedNestedTensor,
+      DispatchKey::Batched,
+      DispatchKey::VmapMode,
+      DispatchKey::FuncTorchVmapMode,
       DispatchKey::FuncTorchGradWrapper,
 #if REPRISE_TORCH_HAS_NAMED_TENSORS
       DispatchKey::Named,

@@ -50,37 +50,63 @@ ByteRange element_range(const c10::TensorImpl* impl) noexcept {
 
 const char* dtype_word(int code) {
   switch (static_cast<c10::ScalarType>(code)) {
-    case c10::ScalarType::Byte: return "u8";
-    case c10::ScalarType::Char: return "i8";
-    case c10::ScalarType::Short: return "i16";
-    case c10::ScalarType::Int: return "i32";
-    case c10::ScalarType::Long: return "i64";
-    case c10::ScalarType::Half: return "f16";
-    case c10::ScalarType::Float: return "f32";
-    case c10::ScalarType::Double: return "f64";
-    case c10::ScalarType::ComplexHalf: return "c32";
-    case c10::ScalarType::ComplexFloat: return "c64";
-    case c10::ScalarType::ComplexDouble: return "c128";
-    case c10::ScalarType::Bool: return "bool";
-    case c10::ScalarType::BFloat16: return "bf16";
-    case c10::ScalarType::UInt16: return "u16";
-    case c10::ScalarType::UInt32: return "u32";
-    case c10::ScalarType::UInt64: return "u64";
-    default: return c10::toString(static_cast<c10::ScalarType>(code));  // torch's list grows; ours names the usual
+    case c10::ScalarType::Byte:
+      return "u8";
+    case c10::ScalarType::Char:
+      return "i8";
+    case c10::ScalarType::Short:
+      return "i16";
+    case c10::ScalarType::Int:
+      return "i32";
+    case c10::ScalarType::Long:
+      return "i64";
+    case c10::ScalarType::Half:
+      return "f16";
+    case c10::ScalarType::Float:
+      return "f32";
+    case c10::ScalarType::Double:
+      return "f64";
+    case c10::ScalarType::ComplexHalf:
+      return "c32";
+    case c10::ScalarType::ComplexFloat:
+      return "c64";
+    case c10::ScalarType::ComplexDouble:
+      return "c128";
+    case c10::ScalarType::Bool:
+      return "bool";
+    case c10::ScalarType::BFloat16:
+      return "bf16";
+    case c10::ScalarType::UInt16:
+      return "u16";
+    case c10::ScalarType::UInt32:
+      return "u32";
+    case c10::ScalarType::UInt64:
+      return "u64";
+    default:
+      return c10::toString(static_cast<c10::ScalarType>(code));  // torch's list grows; ours names the usual
   }
 }
 
 std::string layout_word(uint8_t layout) {
   switch (static_cast<c10::Layout>(layout)) {
-    case c10::Layout::Strided: return "strided";
-    case c10::Layout::Sparse: return "sparse";
-    case c10::Layout::SparseCsr: return "sparse_csr";
-    case c10::Layout::SparseCsc: return "sparse_csc";
-    case c10::Layout::SparseBsr: return "sparse_bsr";
-    case c10::Layout::SparseBsc: return "sparse_bsc";
-    case c10::Layout::Mkldnn: return "mkldnn";
-    case c10::Layout::Jagged: return "jagged";
-    default: return "layout " + std::to_string(layout);
+    case c10::Layout::Strided:
+      return "strided";
+    case c10::Layout::Sparse:
+      return "sparse";
+    case c10::Layout::SparseCsr:
+      return "sparse_csr";
+    case c10::Layout::SparseCsc:
+      return "sparse_csc";
+    case c10::Layout::SparseBsr:
+      return "sparse_bsr";
+    case c10::Layout::SparseBsc:
+      return "sparse_bsc";
+    case c10::Layout::Mkldnn:
+      return "mkldnn";
+    case c10::Layout::Jagged:
+      return "jagged";
+    default:
+      return "layout " + std::to_string(layout);
   }
 }
 
@@ -114,8 +140,8 @@ bool is_contiguous(const TensorMeta& meta) {
 
 std::string flag_mismatch(const TensorMeta& recorded, const TensorMeta& now) {
   static constexpr std::pair<uint32_t, const char*> kNames[] = {
-      {TensorMeta::kRequiresGrad, "requires_grad"},     {TensorMeta::kIsLeaf, "is_leaf"},
-      {TensorMeta::kHasForwardGrad, "forward gradient"}, {TensorMeta::kIsWrappedNumber, "wrapped number"},
+      {TensorMeta::kRequiresGrad, "requires_grad"},        {TensorMeta::kIsLeaf, "is_leaf"},
+      {TensorMeta::kHasForwardGrad, "forward gradient"},   {TensorMeta::kIsWrappedNumber, "wrapped number"},
       {TensorMeta::kHasAttributes, "instance attributes"},
   };
   for (const auto& [flag, name] : kNames) {
@@ -247,8 +273,8 @@ std::string describe_tensor_meta(const TensorMeta& meta) {
            c10::toString(c10::DispatchKeySet(c10::DispatchKeySet::RAW, meta.key_set));
   }
   const c10::DispatchKeySet keys(c10::DispatchKeySet::RAW, meta.key_set);
-  std::string text = dtype_text(meta) + list_word(meta.sizes()) + " " + device_word(meta) + " " +
-                     layout_word(meta.layout);
+  std::string text =
+      dtype_text(meta) + list_word(meta.sizes()) + " " + device_word(meta) + " " + layout_word(meta.layout);
   if (!is_contiguous(meta)) text += " strides " + list_word(meta.strides());
   if (meta.storage_offset != 0) text += " offset " + std::to_string(meta.storage_offset);
   if (meta.requires_grad()) text += " requires_grad";

@@ -45,8 +45,9 @@ GradModeGuard::~GradModeGuard() = default;
 
 const char* text_of(TorchCallableKind kind) {
   switch (kind) {
-#define KIND(name, text) \
-  case TorchCallableKind::name: return text;
+#define KIND(name, text)        \
+  case TorchCallableKind::name: \
+    return text;
 #include "host/torch/torch_callables.def"
   }
   return "";

@@ -1,13 +1,15 @@
-// Exceptions in a frame: where its handler is, how it gets there, and how the frame is left when there is none.
+// How a frame that we evaluate is left: by a return, a yield, an exception; and how an exception finds its handler in it.
 //
-// An exception leaves a frame through CPython's evaluator where that can express "failed at this instruction" (3.11, 3.12)
-// and natively where it cannot (3.13). Private to host/cpython and the evaluator; includes internals.
+// A frame exit is executed natively where no more than exported functions and fields are needed, and by CPython's evaluator
+// otherwise: 3.12 exports nothing that clears a frame, and only 3.13 can not express "failed at this instruction" to its
+// evaluator. Not for other folders than interp: includes internals.
 #pragma once
 
 #include <Python.h>
 
 #include <cstdint>
 
+#include "host/cpython/decode.h"
 #include "host/cpython/frame_view.h"
 
 namespace reprise::host {
@@ -29,6 +31,15 @@ void add_traceback(Frame* frame);
 /// Takes the frame to its handler: drops the value stack down to its depth and pushes what it expects, the exception that
 /// is set (and no longer is). Returns the new stack pointer.
 PyObject** unwind_to_handler(Frame* frame, PyObject** stack_pointer, const Handler& handler);
+
+/// Returns can be executed natively. (Yields always can.)
+inline constexpr bool kReturnsNatively = kPythonMinor != 12;
+
+/// The frame, which is linked by `link` and stands at its return or yield instruction, returns `value` (stolen, no longer
+/// on its stack). A frame that returns is gone afterwards, or its caller's to clear; a generator is suspended.
+PyObject* exit_returning(PyThreadState* thread, Frame* frame, view::FrameLink& link, PyObject* value);
+PyObject* exit_yielding(PyThreadState* thread, Frame* frame, view::FrameLink& link, const Instruction& yield,
+                        PyObject** stack_pointer, PyObject* value);
 
 /// The exception that is set leaves the frame, which is linked by `link` and stands at the failing instruction (or where
 /// CPython wanted it raised). Adds the traceback entry. The frame is gone afterwards, and not linked.

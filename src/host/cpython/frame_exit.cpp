@@ -1,4 +1,4 @@
-#include "host/cpython/unwind.h"
+#include "host/cpython/frame_exit.h"
 
 #include "host/cpython/hook.h"
 #include "host/cpython/private_api.h"
@@ -69,6 +69,36 @@ PyObject** unwind_to_handler(Frame* frame, PyObject** stack_pointer, const Handl
   Py_XDECREF(type);
   *stack_pointer++ = value;
   return stack_pointer;
+}
+
+PyObject* exit_returning(PyThreadState* thread, Frame* frame, view::FrameLink& link, PyObject* value) {
+  frame->stacktop = view::code(frame)->co_nlocalsplus;
+  link.leave(thread);
+#if PY_VERSION_HEX >= 0x030D0000
+  clear_and_pop_frame(thread, frame);
+#endif
+  return value;
+}
+
+PyObject* exit_yielding(PyThreadState* thread, Frame* frame, view::FrameLink& link, const Instruction& yield,
+                        PyObject** stack_pointer, PyObject* value) {
+  PyGenObject* generator = view::generator_of(frame);
+  frame->stacktop = static_cast<int>(stack_pointer - frame->localsplus);
+  generator->gi_frame_state = FRAME_SUSPENDED;
+  link.leave(thread);
+#if PY_VERSION_HEX >= 0x030D0000
+  if (yield.arg == 1) generator->gi_frame_state = FRAME_SUSPENDED_YIELD_FROM;
+  view::set_boundary(frame, yield.next_unit);
+#else
+  (void)yield;  // the frame goes on standing at the yield
+#endif
+#if PY_VERSION_HEX >= 0x030C0000
+  // Before 3.12 who resumed the generator does this.
+  thread->exc_info = generator->gi_exc_state.previous_item;
+  generator->gi_exc_state.previous_item = nullptr;
+  frame->previous = nullptr;
+#endif
+  return value;
 }
 
 void exit_raising(PyThreadState* thread, Frame* frame, view::FrameLink& link, PyObject** stack_pointer) {
