@@ -41,11 +41,12 @@ class Explanation:
 
     @property
     def exits(self):
-        """All exits of all entries that were taken at least once."""
-        return [x for entry in self.entries for x in entry["exits"] if x["count"]]
+        """The exits of all entries that were met: where a trace ends, and failed guards. As in the recording, so the
+        count of a trace's end may be 0."""
+        return [x for entry in self.entries for x in entry["exits"] if x["count"] or x["kind"] == "end"]
 
     def __repr__(self):
-        return f"<reprise.Explanation of {self.name}: {len(self.entries)} entries, {len(self.exits)} exits taken>"
+        return f"<reprise.Explanation of {self.name}: {len(self.entries)} entries, {len(self.exits)} exits>"
 
     def __str__(self):
         lines = [f"{self.name}: {_count(len(self.entries), 'entry', 'entries')}"]
@@ -60,12 +61,12 @@ class Explanation:
     def _describe_place(self, place):
         where = "the call" if place["unit"] == 0 else f"unit {place['unit']}"
         lines = [f"{place['file']}:{place['line']} in {place['function']} ({where})"]
-        if not place["entries"]:
-            lines.append(f"  no entry; wanted because: {place['why']}")
         if place["is_blacklisted"]:
             lines.append(f"  given up after {_count(place['attempts'], 'recording')}: {place['last_failure']}")
         elif place["last_failure"]:
             lines.append(f"  last recording failed: {place['last_failure']}")
+        elif not place["entries"]:
+            lines.append(f"  no entry; wanted because: {place['why']}")
         for entry in place["entries"]:
             lines += self._describe_entry(entry)
         return lines

@@ -33,6 +33,29 @@ bool has_generic_getattr(PyTypeObject* type) {
   return found == object_getattribute;
 }
 
+/// type's own __getattribute__; a metaclass may add a __getattr__.
+bool has_type_getattr(PyTypeObject* meta) {
+  if (meta->tp_getattro == PyType_Type.tp_getattro) return true;
+  static PyObject* type_getattribute = PyObject_GetAttr(reinterpret_cast<PyObject*>(&PyType_Type), names().getattribute);
+  return _PyType_Lookup(meta, names().getattribute) == type_getattribute;
+}
+
+/// Objects whose slots never change once they are made.
+bool is_fixed_with_owner(PyObject* owner) {
+  if (PyCode_Check(owner)) return true;
+  const char* name = Py_TYPE(owner)->tp_name;
+  return !strcmp(name, "Signature") || !strcmp(name, "Parameter") || !strcmp(name, "BoundArguments");
+}
+
+/// _PyType_Lookup drops a pending exception when its cache misses.
+PyObject* lookup_beside_exception(PyTypeObject* type, PyObject* name) {
+  PyObject *exception_type, *value, *traceback;
+  PyErr_Fetch(&exception_type, &value, &traceback);
+  PyObject* found = _PyType_Lookup(type, name);
+  PyErr_Restore(exception_type, value, traceback);
+  return found;
+}
+
 }  // namespace
 
 Outcome Recorder::load_method(Act&, Operand o, PyObject* name, Operand* callable, Operand* self) {
@@ -154,6 +177,13 @@ Outcome Recorder::bind_descriptor(PyObject* descriptor, Operand o, Operand* out,
 Outcome Recorder::read_slot(PyObject* descriptor, Operand o, Operand* out) {
   HeapObject* object = heap_of(o);
   if (object == nullptr) return Outcome::Stop;
+  if (is_constant(o.id) && is_fixed_with_owner(o.object)) {
+    PyObject* fixed =
+        Py_TYPE(descriptor)->tp_descr_get(descriptor, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object)));
+    if (fixed == nullptr) return Outcome::Raised;
+    *out = new_constant(fixed);
+    return Outcome::Done;
+  }
   if (!check_effects(object)) return Outcome::Stop;
   PyObject* value = Py_TYPE(descriptor)->tp_descr_get(descriptor, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object)));
   bool is_member = Py_TYPE(descriptor) == &PyMemberDescr_Type;
@@ -198,11 +228,6 @@ Outcome Recorder::read_slot(PyObject* descriptor, Operand o, Operand* out) {
   } else {
     facts_[id].is_present = true;
   }
-  // Attributes of functions, code and types are fixed with them.
-  if (is_constant(o.id) && (PyFunction_Check(o.object) || PyCode_Check(o.object)) && can_be_constant(value)) {
-    *out = {value, constant_id(value)};
-    return Outcome::Done;
-  }
   *out = {value, id};
   return Outcome::Done;
 }
@@ -217,7 +242,7 @@ Outcome Recorder::get_attribute(Operand o, PyObject* name, Operand* out, Operand
   if (o.id < 0) return stop("an attribute of a value of unknown origin");
   PyTypeObject* type = Py_TYPE(o.object);
   if (PyModule_Check(o.object)) return get_module_attribute(o, name, out);
-  if (PyType_Check(o.object) && type->tp_getattro == PyType_Type.tp_getattro) return get_type_attribute(o, name, out);
+  if (PyType_Check(o.object) && has_type_getattr(type)) return get_type_attribute(o, name, out);
   if (type == &PySuper_Type) return get_super_attribute(o, name, out, self);
   bool is_tensor = host::is_tensor(o.object);
   if (!is_tensor && !know_type(o)) return Outcome::Stop;
@@ -228,8 +253,10 @@ Outcome Recorder::get_attribute(Operand o, PyObject* name, Operand* out, Operand
     Operand args[2] = {o, {name, constant_id(name)}};
     Outcome outcome = call_function({hook, constant_id(hook)}, args, 2, nullptr, out);
     if (outcome == Outcome::Raised && active_ && exception_is_recorded_ && PyErr_ExceptionMatches(PyExc_AttributeError)) {
-      if (PyObject* fallback = _PyType_Lookup(type, names().getattr); fallback != nullptr && PyFunction_Check(fallback)) {
+      if (PyObject* fallback = lookup_beside_exception(type, names().getattr);
+          fallback != nullptr && PyFunction_Check(fallback)) {
         PyErr_Clear();
+        exception_is_recorded_ = false;
         return call_function({fallback, constant_id(fallback)}, args, 2, nullptr, out);
       }
     }
@@ -261,8 +288,10 @@ Outcome Recorder::get_attribute(Operand o, PyObject* name, Operand* out, Operand
     if (!handled) return stop("the data descriptor " + type_name(kind));
     if (outcome == Outcome::Raised && active_ && exception_is_recorded_ && use_hooks &&
         PyErr_ExceptionMatches(PyExc_AttributeError)) {
-      if (PyObject* fallback = _PyType_Lookup(type, names().getattr); fallback != nullptr && PyFunction_Check(fallback)) {
+      if (PyObject* fallback = lookup_beside_exception(type, names().getattr);
+          fallback != nullptr && PyFunction_Check(fallback)) {
         PyErr_Clear();
+        exception_is_recorded_ = false;
         Operand args[2] = {o, {name, constant_id(name)}};
         return call_function({fallback, constant_id(fallback)}, args, 2, nullptr, out);
       }

@@ -140,9 +140,9 @@ Outcome Recorder::call_function(Operand function, const Operand* args, int n, Py
       if (args[i].id < 0) return stop("an argument of unknown origin in a call of " + callable_name(f));
     }
     const CallableRow& row = find_callable(f);
-    if (row.policy == CallPolicy::Fold || row.policy == CallPolicy::Pure) {
+    if (row.policy != CallPolicy::Unknown) {
       if (!fix_callable(function)) return Outcome::Stop;
-      return call_folded(function, args, n, kwnames, out);
+      return call_c(function, args, n, kwnames, out);
     }
     if (!know_function(function)) return Outcome::Stop;
     pending_.function = f;
@@ -263,7 +263,10 @@ Outcome Recorder::call_c(Operand callable, const Operand* args, int n, PyObject*
       return call_pure(callable, args, n, kwnames, out);
     }
     case CallPolicy::Fold:
-      return call_folded(callable, args, n, kwnames, out);
+    case CallPolicy::FoldBound:
+      return call_folded(callable, args, n, kwnames, out, row.policy == CallPolicy::FoldBound);
+    case CallPolicy::Fresh:
+      return call_fresh(callable, args, n, kwnames, out);
     case CallPolicy::StateRead: {
       PyObject* result = call_live(callable.object, args, n, kwnames);
       if (result == nullptr) return Outcome::Raised;
@@ -325,8 +328,46 @@ Outcome Recorder::call_pure(Operand callable, const Operand* args, int n, PyObje
   return Outcome::Done;
 }
 
-Outcome Recorder::call_folded(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out) {
+Outcome Recorder::call_fresh(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out) {
+  std::vector<ValueId> operands{callable.id};
   for (int i = 0; i < n; i++) {
+    if (!host::is_tensor(args[i].object) ? !know_type(args[i]) : !know_tensor(args[i])) return Outcome::Stop;
+    operands.push_back(args[i].id);
+  }
+  PyObject* result;
+  {
+    CCall bracket(*this);
+    result = call_live(callable.object, args, n, kwnames);
+    if (bracket.saw_callback()) forget_after_callback();
+  }
+  if (result == nullptr) {
+    lose("a call of " + callable_name(callable.object) + " that raised");
+    return Outcome::Raised;
+  }
+  if (can_be_constant(result) && n > 0 && is_constant(args[0].id)) {
+    *out = new_constant(result);
+    return Outcome::Done;
+  }
+  if (host::is_tensor(result)) return finish_torch_result(NodeKind::TensorCall, operands, kwnames, 0, result, false, out);
+  ValueId id = emit(NodeKind::Object, operands, kwnames, 1);
+  if (id >= 0) {
+    facts_[id].is_present = true;
+    if (n > 0 && Py_TYPE(result) == Py_TYPE(args[0].object)) facts_[id].type = Py_TYPE(result);
+    HeapObject* object = new_object(id);
+    object->is_dirty = true;  // all its contents are read late
+  }
+  *out = {result, id};
+  return Outcome::Done;
+}
+
+Outcome Recorder::call_folded(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out,
+                              bool methods_count_by_function) {
+  for (int i = 0; i < n; i++) {
+    if (methods_count_by_function && PyMethod_Check(args[i].object)) {
+      HeapObject* method = facts_[args[i].id].heap;
+      Operand function{PyMethod_GET_FUNCTION(args[i].object), method != nullptr ? method->function : kNoValue};
+      if (function.id >= 0 && know_identity(function)) continue;
+    }
     bool ok = make_constant(args[i]);
     if (!ok && active_ && is_pre(args[i].id) && !host::is_tensor(args[i].object)) {
       // Functions, methods and classes by identity: what is called here depends on nothing else of them.

@@ -92,7 +92,13 @@ bool Recorder::guard(ValueId id, FactKind fact, PyObject* object, int64_t n) {
   if (!trace_->values[id].is_pre) {
     snapshot = take_snapshot(true);
     if (snapshot < 0) {
-      lose("a fact about a value that is known only inside a C call or behind an effect");
+      // Where the frames can't be resumed, a late fact can't be checked: see rule 5.
+      lose("the late fact '" + std::string(trace::text_of(fact)) + "' about " + trace::describe_value(*trace_, id) +
+           " (" + trace::text_of(trace_->values[id].kind) +
+           (trace_->values[id].object != nullptr && PyUnicode_Check(trace_->values[id].object)
+                ? std::string(" '") + PyUnicode_AsUTF8(trace_->values[id].object) + "'"
+                : std::string()) +
+           ") inside a C call or behind an effect");
       return false;
     }
   }

@@ -285,11 +285,8 @@ bool Recorder::dict_ids(Operand dict, std::vector<Operand>* keys, std::vector<Va
     }
     bool ok = true;
     for (Py_ssize_t i = 0; ok && i < PyTuple_GET_SIZE(tuple); i++) ok = !host::is_tensor(PyTuple_GET_ITEM(tuple, i));
-    if (ok && object->is_dirty) {
-      force_late_ = true;
-      ok = false;  // keys of a dict that unrecorded code writes
-      force_late_ = false;
-    }
+    // An entry fact would be about the keys of then.
+    if (object->is_dirty && is_pre(object->id)) ok = false;
     if (ok) ok = guard(object->id, FactKind::Keys, tuple);
     Py_DECREF(tuple);
     if (!ok) return false;

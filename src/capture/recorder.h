@@ -178,7 +178,9 @@ class Recorder {
   Outcome call_c(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Outcome call_partial(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Outcome call_pure(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
-  Outcome call_folded(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
+  Outcome call_folded(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out,
+                      bool methods_count_by_function = false);
+  Outcome call_fresh(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Outcome call_opaque(Operand callable);
   bool fix_callable(Operand callable);
   PyObject* call_live(PyObject* callable, const Operand* args, int n, PyObject* kwnames);

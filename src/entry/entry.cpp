@@ -44,8 +44,8 @@ std::string Entry::print() const {
     return slot < 0 || slot == slot_count_ ? std::string("-") : "r" + std::to_string(slot);
   };
   std::string text = "entry: " + std::to_string(constants_.size()) + " constants, " +
-                     std::to_string(first_late_slot_ - constant_count()) + " pre values, " + std::to_string(slot_count_) +
-                     " slots\n";
+                     std::to_string(first_late_slot_ - constant_count()) + " pre values, " +
+                     std::to_string(slot_count_) + " slots\n";
   for (size_t i = 0; i < constants_.size(); i++) {
     text += slot_text(static_cast<int32_t>(i)) + " = const " + trace::describe_object(constants_[i]) + "\n";
   }
@@ -65,7 +65,8 @@ std::string Entry::print() const {
       if (step.object != nullptr) text += " " + trace::describe_object(step.object);
     }
     if (step.snapshot >= 0) text += " @s" + std::to_string(step.snapshot);
-    for (uint32_t i = 0; i < step.free_count; i++) text += (i == 0 ? " free " : " ") + slot_text(frees_[step.frees + i]);
+    for (uint32_t i = 0; i < step.free_count; i++)
+      text += (i == 0 ? " free " : " ") + slot_text(frees_[step.frees + i]);
     text += "\n";
   }
   if (trace_->end == trace::EndKind::Return) {

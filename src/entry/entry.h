@@ -24,7 +24,7 @@ struct ExitProgram;  // exit_program.h
 
 /// One step. Operands and frees are slots of the run; see Entry for their layout.
 struct Step {
-  uint8_t kind = 0;            // NodeKind, or FactKind of a late guard
+  uint8_t kind = 0;  // NodeKind, or FactKind of a late guard
   bool is_guard = false;
   uint32_t operand_count = 0;
   uint32_t operands = 0;       // into Entry::operands
@@ -73,7 +73,7 @@ class Entry {
   void give_back_slots(PyObject** slots);
 
   struct Statistics {
-    uint64_t runs = 0;          // guards held
+    uint64_t runs = 0;  // guards held
     uint64_t guard_failures = 0;
     uint64_t end_exits = 0;
     uint64_t error_exits = 0;

@@ -177,8 +177,9 @@ class ExitBuilder {
           add_step(work);
         } else {
           later.push_back(work);
-          held_back.insert(trace_.category(work.id) == Category::Mutate ? trace::find_allocation(trace_, trace_.operands(work.id)[0])
-                                                                        : work.id);
+          held_back.insert(trace_.category(work.id) == Category::Mutate
+                               ? trace::find_allocation(trace_, trace_.operands(work.id)[0])
+                               : work.id);
         }
       }
       REPRISE_CHECK(later.size() < waiting.size(), "an exit would have to rebuild a generator that holds itself");
@@ -187,7 +188,8 @@ class ExitBuilder {
   }
 
   bool is_available(ValueId id) const {
-    return id == kNoValue || liveness_.is_live[id] || trace_.values[id].kind == NodeKind::Const || result_of_.contains(id);
+    return id == kNoValue || liveness_.is_live[id] || trace_.values[id].kind == NodeKind::Const ||
+           result_of_.contains(id);
   }
 
   bool can_run(const Work& work, const std::unordered_set<ValueId>& held_back) const {
@@ -198,7 +200,8 @@ class ExitBuilder {
       if (!is_available(operands[i]) || held_back.contains(operands[i])) return false;
     }
     bool is_ready = true;
-    if (auto suspend = suspend_of_.find(work.id); suspend != suspend_of_.end() && trace_.values[suspend->second].n >= 0) {
+    if (auto suspend = suspend_of_.find(work.id);
+        suspend != suspend_of_.end() && trace_.values[suspend->second].n >= 0) {
       for_each_value(trace_.frame_states[trace_.values[suspend->second].n], [&](ValueId id) {
         if (id != work.id) is_ready = is_ready && is_available(id);
       });
@@ -311,7 +314,7 @@ class ExitBuilder {
   std::unordered_set<ValueId> needed_;
   std::vector<ValueId> queue_;
   std::vector<Work> work_;
-  std::unordered_map<ValueId, ValueId> suspend_of_;       // generator -> its last state
+  std::unordered_map<ValueId, ValueId> suspend_of_;  // generator -> its last state
   std::unordered_map<ValueId, int32_t> enumerate_counts_;
   std::unordered_map<ValueId, int32_t> result_of_;
   std::unordered_map<PyObject*, int32_t> constant_of_;
@@ -319,6 +322,8 @@ class ExitBuilder {
 
 }  // namespace
 
-std::unique_ptr<ExitProgram> make_exit_program(const Entry& entry, int32_t item) { return ExitBuilder(entry, item).build(); }
+std::unique_ptr<ExitProgram> make_exit_program(const Entry& entry, int32_t item) {
+  return ExitBuilder(entry, item).build();
+}
 
 }  // namespace reprise::entry

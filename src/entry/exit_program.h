@@ -1,8 +1,8 @@
 // ExitProgram: how one exit gets from the slots of a run to the frames of its snapshot.
 //
-// First the rebuild steps, in trace order: allocations that only exits need, and the mutations that were recorded on them
-// before the exit, each once, so identity is kept among the frames. Then the frames, whose slots refer to run slots, rebuilt
-// objects and constants. Derived from the retained trace when the exit is first taken; plain data.
+// First the rebuild steps, in trace order: allocations that only exits need, and the mutations that were recorded on
+// them before the exit, each once, so identity is kept among the frames. Then the frames, whose slots refer to run
+// slots, rebuilt objects and constants. Derived from the retained trace when the exit is first taken; plain data.
 #pragma once
 
 #include <Python.h>
@@ -44,21 +44,21 @@ struct RebuildStep {
   Kind kind = Kind::Node;
   trace::NodeKind node = trace::NodeKind::Const;
   int32_t n = 0;
-  int32_t result = -1;         // index among the rebuilt objects, or -1
-  uint32_t operands = 0;       // into ExitProgram::refs
+  int32_t result = -1;    // index among the rebuilt objects, or -1
+  uint32_t operands = 0;  // into ExitProgram::refs
   uint32_t operand_count = 0;
   PyObject* object = nullptr;  // borrowed from the trace
   // Generator
-  int32_t unit = 0;            // where it goes on; -1: it has finished
+  int32_t unit = 0;  // where it goes on; -1: it has finished
   host::GeneratorState state = host::GeneratorState::Created;
 };
 
 struct ExitFrame {
   PyObject* function = nullptr;  // borrowed from the trace; nullptr: function_value
   Ref function_value;
-  int32_t next_unit = 0;         // where the frame goes on
-  int32_t raise_unit = 0;        // `next_unit` of the instruction that raises
-  uint32_t slots = 0;            // into ExitProgram::refs
+  int32_t next_unit = 0;   // where the frame goes on
+  int32_t raise_unit = 0;  // `next_unit` of the instruction that raises
+  uint32_t slots = 0;      // into ExitProgram::refs
   uint32_t slot_count = 0;
   host::ResumeMode mode = host::ResumeMode::Push;
   Ref mode_value;

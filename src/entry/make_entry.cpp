@@ -57,7 +57,8 @@ class EntryBuilder {
       // Its position and that of its sources would both be replayed.
       if (value.kind == NodeKind::Iterator) {
         for (ValueId source : trace_.operands(item.value)) {
-          if (trace_.values[source].kind == NodeKind::Iterator) return "an iterator over iterators reaches compiled code";
+          if (trace_.values[source].kind == NodeKind::Iterator)
+            return "an iterator over iterators reaches compiled code";
         }
       }
     }
@@ -101,7 +102,9 @@ class EntryBuilder {
     for (size_t id = 0; id < trace_.values.size(); id++) {
       const int32_t last = entry_->liveness_.last_use[id];
       const trace::Value& value = trace_.values[id];
-      if (last == kNeverUsed || last == kUsedAtEnd || value.kind == NodeKind::Const || !is_live(static_cast<ValueId>(id))) continue;
+      if (last == kNeverUsed || last == kUsedAtEnd || value.kind == NodeKind::Const ||
+          !is_live(static_cast<ValueId>(id)))
+        continue;
       dying_.push_back({last, static_cast<ValueId>(id)});
     }
     std::sort(dying_.begin(), dying_.end());

@@ -1,7 +1,7 @@
-// The dispatcher's tree. An inner node reads one path, takes one aspect of what it finds (its value, type, length, truth
-// or tensor sizes) and goes on in the child for that digest, or in the one for all others. A program whose facts leave
-// the aspect open is in every child. A leaf is a list. Nodes are chosen so that the largest child is small; a place with
-// programs that no cheap fact tells apart has a leaf with all of them.
+// The dispatcher's tree. An inner node reads one path, takes one aspect of what it finds (its value, type, length,
+// truth or tensor sizes) and goes on in the child for that digest, or in the one for all others. A program whose facts
+// leave the aspect open is in every child. A leaf is a list. Nodes are chosen so that the largest child is small; a
+// place with programs that no cheap fact tells apart has a leaf with all of them.
 #include "guards/dispatcher.h"
 
 #include <algorithm>
@@ -50,8 +50,9 @@ uint64_t digest_value(PyObject* object) {
     return digest;
   }
   // Types that compare by value otherwise: all in one bucket.
-  if (object != Py_None && !PyBool_Check(object) && Py_TYPE(object)->tp_richcompare != PyBaseObject_Type.tp_richcompare &&
-      !PyType_Check(object) && !PyModule_Check(object) && !PyFunction_Check(object) && !PyCFunction_Check(object)) {
+  if (object != Py_None && !PyBool_Check(object) &&
+      Py_TYPE(object)->tp_richcompare != PyBaseObject_Type.tp_richcompare && !PyType_Check(object) &&
+      !PyModule_Check(object) && !PyFunction_Check(object) && !PyCFunction_Check(object)) {
     return 6;
   }
   return digest_pointer(object);
@@ -113,8 +114,8 @@ struct Dispatcher::Node {
 
 // Finds out what the programs say about which paths, and builds the tree.
 struct Dispatcher::Learner {
-  using Key = std::pair<int32_t, Aspect>;        // path, aspect
-  using Facts = std::map<Key, uint64_t>;         // of one program
+  using Key = std::pair<int32_t, Aspect>;  // path, aspect
+  using Facts = std::map<Key, uint64_t>;   // of one program
   using PathKey = std::tuple<uint8_t, int32_t, PyObject*, int32_t>;
 
   explicit Learner(std::vector<Path>& path_list) : paths(path_list) {}
@@ -126,7 +127,8 @@ struct Dispatcher::Learner {
   int32_t intern(NodeKind kind, int32_t n, PyObject* object, int32_t parent) {
     const int32_t length = parent < 0 ? 0 : paths[parent].length + 1;
     if (length > kMaxPathLength) return -1;
-    auto [found, is_new] = path_ids.try_emplace({static_cast<uint8_t>(kind), n, object, parent}, static_cast<int32_t>(paths.size()));
+    auto [found, is_new] =
+        path_ids.try_emplace({static_cast<uint8_t>(kind), n, object, parent}, static_cast<int32_t>(paths.size()));
     if (is_new) paths.push_back({kind, n, object, parent, length});
     return found->second;
   }
@@ -224,7 +226,8 @@ struct Dispatcher::Learner {
         known += static_cast<size_t>(count);
         largest = std::max(largest, count);
       }
-      const std::tuple<size_t, int32_t> score{programs.size() - known + static_cast<size_t>(largest), paths[key.first].length};
+      const std::tuple<size_t, int32_t> score{programs.size() - known + static_cast<size_t>(largest),
+                                              paths[key.first].length};
       if (std::get<0>(score) >= programs.size() || (has_best && score >= best_score)) continue;
       best_score = score;
       *best = key;

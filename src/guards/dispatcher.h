@@ -1,8 +1,8 @@
 // Dispatcher: which of the many entries of a place can fit this call?
 //
 // Entries of one place differ in few facts: an int argument's value, a tensor's size, the class of `self`, a mode flag.
-// The dispatcher finds (path, fact) pairs that tell the programs apart, reads those paths once a call and hashes what it
-// finds; only the programs in that bucket, most recently used first, are worth a full check. It never decides: a
+// The dispatcher finds (path, fact) pairs that tell the programs apart, reads those paths once a call and hashes what
+// it finds; only the programs in that bucket, most recently used first, are worth a full check. It never decides: a
 // candidate must still pass its own guard program.
 //
 // Ownership: borrows the programs it was built from and their objects until the next rebuild. Threads: the GIL is held;
@@ -44,7 +44,7 @@ class Dispatcher {
 
   std::vector<Path> paths_;  // parents precede children
   std::unique_ptr<Node> root_;
-  Node* last_ = nullptr;     // the leaf of the last look-up
+  Node* last_ = nullptr;  // the leaf of the last look-up
 };
 
 }  // namespace reprise::guards

@@ -169,11 +169,13 @@ bool equals_exactly(PyObject* a, PyObject* b) {
 Py_ssize_t find_length(PyObject* object) {
   if (PyTuple_Check(object) || PyList_Check(object)) {
     const lenfunc length = Py_TYPE(object)->tp_as_sequence->sq_length;
-    const lenfunc own = PyTuple_Check(object) ? PyTuple_Type.tp_as_sequence->sq_length : PyList_Type.tp_as_sequence->sq_length;
+    const lenfunc own =
+        PyTuple_Check(object) ? PyTuple_Type.tp_as_sequence->sq_length : PyList_Type.tp_as_sequence->sq_length;
     return length == own ? Py_SIZE(object) : -1;
   }
   if (PyDict_Check(object)) {
-    return Py_TYPE(object)->tp_as_mapping->mp_length == PyDict_Type.tp_as_mapping->mp_length ? PyDict_GET_SIZE(object) : -1;
+    return Py_TYPE(object)->tp_as_mapping->mp_length == PyDict_Type.tp_as_mapping->mp_length ? PyDict_GET_SIZE(object)
+                                                                                             : -1;
   }
   if (PyUnicode_CheckExact(object)) return PyUnicode_GET_LENGTH(object);
   if (PyBytes_CheckExact(object)) return PyBytes_GET_SIZE(object);
@@ -228,7 +230,8 @@ bool find_dict_item(PyObject* dict, PyObject* key, PyObject** found) {
   return true;
 }
 
-bool check_fact(FactKind fact, PyObject* value, PyObject* object, int64_t n, const host::TensorMeta* meta, PyObject* other) {
+bool check_fact(FactKind fact, PyObject* value, PyObject* object, int64_t n, const host::TensorMeta* meta,
+                PyObject* other) {
   switch (fact) {
     case FactKind::Absent:
       return value == nullptr;

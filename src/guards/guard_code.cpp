@@ -189,7 +189,9 @@ bool run_guard_op(const GuardCode& code, const GuardOp& op, PyObject* const* arg
       values[op.slot] = args[op.n];
       return true;
     case Category::Read: {
-      const ReadResult result = read_value(op.node(), op.n, op.object, values[op.operand]);
+      const std::span<const int32_t> from = code.operands(op);
+      const ReadResult result = from.size() == 1 ? read_value(op.node(), op.n, op.object, values[op.operand])
+                                                 : read_item_by_identity(values[from[0]], values[from[1]]);
       if (result.is_new && result.object != nullptr) temporaries.add(result.object);
       values[op.slot] = result.object;
       return !result.has_failed;

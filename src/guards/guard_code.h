@@ -16,12 +16,12 @@ namespace reprise::guards {
 
 /// One operation: a node that fills `slot`, or a fact about `slot`.
 struct GuardOp {
-  uint8_t kind = 0;            // NodeKind or FactKind
+  uint8_t kind = 0;  // NodeKind or FactKind
   bool is_fact = false;
   uint16_t operand_count = 0;
   int32_t slot = -1;
-  int32_t operand = -1;        // the slot of the only operand, or where the slots stand in the operand pool
-  int32_t n = 0;               // the payload; for Same and Different the other slot
+  int32_t operand = -1;  // the slot of the only operand, or where the slots stand in the operand pool
+  int32_t n = 0;         // the payload; for Same and Different the other slot
   PyObject* object = nullptr;
 
   trace::NodeKind node() const { return static_cast<trace::NodeKind>(kind); }
@@ -57,12 +57,12 @@ class Temporaries {
 struct GuardCode {
   const trace::Trace* trace = nullptr;
   std::vector<GuardOp> ops;
-  std::vector<int32_t> origins;        // of each op: an index in Trace::guards, or a value id
+  std::vector<int32_t> origins;  // of each op: an index in Trace::guards, or a value id
   std::vector<int32_t> operand_pool;
-  std::vector<PyObject*> initial;      // by slot: the constant, or nullptr
+  std::vector<PyObject*> initial;  // by slot: the constant, or nullptr
   std::vector<int32_t> kept_slots;
-  std::vector<uint32_t> first_user;    // by slot: rows of `users`
-  std::vector<int32_t> users;          // ops that look at a slot, in order
+  std::vector<uint32_t> first_user;  // by slot: rows of `users`
+  std::vector<int32_t> users;        // ops that look at a slot, in order
 
   int32_t slot_count() const { return static_cast<int32_t>(initial.size()); }
   /// Slots of an op's operands; the slot itself for a fact.

@@ -76,7 +76,9 @@ bool GuardProgram::check(PyObject* const* args, PyObject** kept_values) {
   const Flag running(is_running_);
   for (size_t i = 0; i < stamp_sets_.size(); i++) {
     if (!stamp_sets_[i]->fits(args)) continue;
-    if (i > 0) std::rotate(stamp_sets_.begin(), stamp_sets_.begin() + static_cast<ptrdiff_t>(i), stamp_sets_.begin() + static_cast<ptrdiff_t>(i) + 1);
+    if (i > 0)
+      std::rotate(stamp_sets_.begin(), stamp_sets_.begin() + static_cast<ptrdiff_t>(i),
+                  stamp_sets_.begin() + static_cast<ptrdiff_t>(i) + 1);
     StampSet& set = *stamp_sets_.front();
     int32_t failed_op = -1;
     switch (set.check(args, temporaries, &failed_op)) {
@@ -110,7 +112,8 @@ bool GuardProgram::check_state() {
 
 bool GuardProgram::check_type_versions() {
   for (size_t i = 0; i < type_words_.size(); i++) {
-    if (*type_words_[i].address == type_words_[i].expected) [[likely]] continue;
+    if (*type_words_[i].address == type_words_[i].expected) [[likely]]
+      continue;
     if (renew_type_version(i)) continue;
     failure_ = {Failure::TypeVersion, static_cast<int32_t>(i)};
     return false;
@@ -149,7 +152,8 @@ void GuardProgram::make_stamp_set(std::span<PyObject* const> values) {
   const size_t limit = std::clamp(kStampedOps / (code_.ops.size() + 1), kLeastStampSets, kMostStampSets);
   if (!stamp_sets_.empty()) {  // no set fits: its roots are other objects
     for (size_t n = 0; n < may_be_root_.size(); n++) {
-      if (stamp_sets_.front()->is_root(static_cast<int32_t>(n)) && ++root_changes_[n] > kMaxRootChanges) may_be_root_[n] = 0;
+      if (stamp_sets_.front()->is_root(static_cast<int32_t>(n)) && ++root_changes_[n] > kMaxRootChanges)
+        may_be_root_[n] = 0;
     }
     if (stamp_sets_.size() >= limit) {
       repairs_of_dropped_sets_ += stamp_sets_.back()->repair_count();
@@ -196,8 +200,10 @@ std::string GuardProgram::explain(PyObject* const* args) {
   for (size_t i = 0; i < code_.ops.size(); i++) {
     if (!code_.ops[i].is_fact || code_.origins[i] != failure_.index) continue;
     PyObject* found = values[code_.ops[i].slot];
-    if (found != nullptr && guard.fact == FactKind::Type) return expected + "; found " + trace::describe_type(Py_TYPE(found));
-    if (found != nullptr && guard.fact == FactKind::Length) return expected + "; found " + std::to_string(find_length(found));
+    if (found != nullptr && guard.fact == FactKind::Type)
+      return expected + "; found " + trace::describe_type(Py_TYPE(found));
+    if (found != nullptr && guard.fact == FactKind::Length)
+      return expected + "; found " + std::to_string(find_length(found));
     if (guard.fact == FactKind::TensorMeta) {
       return expected + "; " + host::describe_meta_mismatch(*code_.trace->tensor_metas[guard.n], found);
     }

@@ -25,7 +25,8 @@ PyObject* read_instance_dict(PyObject* object) {
 ReadResult read_slot(PyObject* descriptor, PyObject* object) {
   PyTypeObject* kind = Py_TYPE(descriptor);
   if (kind != &PyMemberDescr_Type && kind != &PyGetSetDescr_Type) return {nullptr, false, true};
-  if (!PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyDescrObject*>(descriptor)->d_type)) return {nullptr, false, true};
+  if (!PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyDescrObject*>(descriptor)->d_type))
+    return {nullptr, false, true};
   PyObject* value = kind->tp_descr_get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object)));
   if (value != nullptr) return {value, true, false};
   const bool is_missing = PyErr_ExceptionMatches(PyExc_AttributeError);
@@ -55,11 +56,32 @@ PyObject* in_place_power(PyObject* a, PyObject* b) { return PyNumber_InPlacePowe
 
 // Indexed by CPython's NB_* numbers.
 constexpr BinaryFunction kBinaryFunctions[] = {
-    PyNumber_Add, PyNumber_And, PyNumber_FloorDivide, PyNumber_Lshift, PyNumber_MatrixMultiply, PyNumber_Multiply,
-    PyNumber_Remainder, PyNumber_Or, power, PyNumber_Rshift, PyNumber_Subtract, PyNumber_TrueDivide, PyNumber_Xor,
-    PyNumber_InPlaceAdd, PyNumber_InPlaceAnd, PyNumber_InPlaceFloorDivide, PyNumber_InPlaceLshift,
-    PyNumber_InPlaceMatrixMultiply, PyNumber_InPlaceMultiply, PyNumber_InPlaceRemainder, PyNumber_InPlaceOr, in_place_power,
-    PyNumber_InPlaceRshift, PyNumber_InPlaceSubtract, PyNumber_InPlaceTrueDivide, PyNumber_InPlaceXor,
+    PyNumber_Add,
+    PyNumber_And,
+    PyNumber_FloorDivide,
+    PyNumber_Lshift,
+    PyNumber_MatrixMultiply,
+    PyNumber_Multiply,
+    PyNumber_Remainder,
+    PyNumber_Or,
+    power,
+    PyNumber_Rshift,
+    PyNumber_Subtract,
+    PyNumber_TrueDivide,
+    PyNumber_Xor,
+    PyNumber_InPlaceAdd,
+    PyNumber_InPlaceAnd,
+    PyNumber_InPlaceFloorDivide,
+    PyNumber_InPlaceLshift,
+    PyNumber_InPlaceMatrixMultiply,
+    PyNumber_InPlaceMultiply,
+    PyNumber_InPlaceRemainder,
+    PyNumber_InPlaceOr,
+    in_place_power,
+    PyNumber_InPlaceRshift,
+    PyNumber_InPlaceSubtract,
+    PyNumber_InPlaceTrueDivide,
+    PyNumber_InPlaceXor,
 };
 constexpr int32_t kBinaryCount = sizeof kBinaryFunctions / sizeof kBinaryFunctions[0];
 
@@ -89,6 +111,13 @@ PyObject* get_item(PyObject* container, PyObject* key) {
     }
   }
   return PyObject_GetItem(container, key);
+}
+
+PyObject* contains(PyObject* container, PyObject* key) {
+  PyObject* value;
+  if (PyDict_CheckExact(container) && find_dict_item(container, key, &value)) return PyBool_FromLong(value != nullptr);
+  const int found = PySequence_Contains(container, key);
+  return found < 0 ? nullptr : PyBool_FromLong(found);
 }
 
 PyObject* format(int32_t n, PyObject* const* operands, size_t count) {
@@ -167,6 +196,13 @@ ReadResult read_value(NodeKind kind, int32_t n, PyObject* object, PyObject* oper
   REPRISE_UNREACHABLE(std::string("no read: ") + trace::text_of(kind));
 }
 
+ReadResult read_item_by_identity(PyObject* dict, PyObject* key) {
+  if (dict == nullptr || key == nullptr) return {};
+  PyObject* found = nullptr;
+  const bool ok = PyDict_Check(dict) && find_dict_item(dict, key, &found);
+  return {found, false, !ok};
+}
+
 PyObject* run_operation(NodeKind kind, int32_t n, PyObject* object, PyObject* const* operands, size_t count) {
   switch (kind) {
     case NodeKind::Unary:
@@ -178,10 +214,8 @@ PyObject* run_operation(NodeKind kind, int32_t n, PyObject* object, PyObject* co
       return PyObject_RichCompare(operands[0], operands[1], n);
     case NodeKind::Identical:
       return PyBool_FromLong(operands[0] == operands[1]);
-    case NodeKind::Contains: {
-      const int found = PySequence_Contains(operands[0], operands[1]);
-      return found < 0 ? nullptr : PyBool_FromLong(found);
-    }
+    case NodeKind::Contains:
+      return contains(operands[0], operands[1]);
     case NodeKind::GetItem:
       return get_item(operands[0], operands[1]);
     case NodeKind::Truth: {
@@ -190,7 +224,8 @@ PyObject* run_operation(NodeKind kind, int32_t n, PyObject* object, PyObject* co
     }
     case NodeKind::Call: {
       const auto keyword_count = static_cast<size_t>(object == nullptr ? 0 : PyTuple_GET_SIZE(object));
-      return PyObject_Vectorcall(operands[0], operands + 1, (count - 1 - keyword_count) | PY_VECTORCALL_ARGUMENTS_OFFSET, object);
+      return PyObject_Vectorcall(operands[0], operands + 1,
+                                 (count - 1 - keyword_count) | PY_VECTORCALL_ARGUMENTS_OFFSET, object);
     }
     case NodeKind::Format:
       return format(n, operands, count);
@@ -211,7 +246,8 @@ bool is_plain_callable(PyObject* callable) {
       Py_IS_TYPE(callable, &PyWrapperDescr_Type) || Py_IS_TYPE(callable, &PyClassMethodDescr_Type)) {
     return true;
   }
-  return PyType_CheckExact(callable) && !PyType_HasFeature(reinterpret_cast<PyTypeObject*>(callable), Py_TPFLAGS_HEAPTYPE);
+  return PyType_CheckExact(callable) &&
+         !PyType_HasFeature(reinterpret_cast<PyTypeObject*>(callable), Py_TPFLAGS_HEAPTYPE);
 }
 
 bool is_plain_operation(NodeKind kind, PyObject* const* operands, size_t count) {
@@ -223,7 +259,10 @@ bool is_plain_operation(NodeKind kind, PyObject* const* operands, size_t count) 
     case NodeKind::Truth:
       return find_truth(operands[0]) >= 0;
     case NodeKind::Contains:
-      if (PyDict_CheckExact(operands[0])) return is_plain_to_compare(operands[1]);
+      if (PyDict_CheckExact(operands[0])) return host::is_tensor(operands[1]) || is_plain_to_compare(operands[1]);
+      if (PyAnySet_CheckExact(operands[0])) {  // classes, functions: hashed by identity; equal hashes are one object
+        return is_plain_to_compare(operands[1]) || Py_TYPE(operands[1])->tp_hash == PyBaseObject_Type.tp_hash;
+      }
       return is_plain(operands[0]) && is_plain_to_compare(operands[1]);
     case NodeKind::GetItem:
       if (PyDict_CheckExact(operands[0])) return host::is_tensor(operands[1]) || is_plain_to_compare(operands[1]);

@@ -16,8 +16,11 @@ struct ReadResult {
   bool has_failed = false;     // the operand is not what this read is for
 };
 
-/// A node of category Read. `operand` may be NULL: then the result is. No Python code runs; no exception is set.
+/// A node of category Read with one operand, which may be NULL: then the result is. No Python code runs; no exception
+/// is set. Borrowed but for Length and Slot.
 ReadResult read_value(trace::NodeKind kind, int32_t n, PyObject* object, PyObject* operand);
+/// The same for DictItemByIdentity.
+ReadResult read_item_by_identity(PyObject* dict, PyObject* key);
 
 /// A node of category Py, or a Tuple or Slice. A new reference, or nullptr with an exception set. May run Python code
 /// if operands are not plain.

@@ -138,6 +138,7 @@ class StampSet::Repair {
     }
     switch (user.node()) {
       case NodeKind::DictItem:
+      case NodeKind::DictItemByIdentity:
       case NodeKind::Length:
         return has_contents;
       case NodeKind::InstanceDict:
@@ -156,7 +157,8 @@ class StampSet::Repair {
     const uint32_t count = set_.first_word_[index + 1] - first;
     const GuardOp& op = code_.ops[index];
     if (static_cast<uint32_t>(stamp.word_count) != count || stamp.trust != set_.op_trusts_[index] ||
-        stamp.is_slow != (set_.is_slow_[index] != 0) || (!op.is_fact && stamp.must_hold != (set_.is_held_[op.slot] != 0))) {
+        stamp.is_slow != (set_.is_slow_[index] != 0) ||
+        (!op.is_fact && stamp.must_hold != (set_.is_held_[op.slot] != 0))) {
       // A missing value needs no reference; that is no change of shape.
       const bool is_only_missing = static_cast<uint32_t>(stamp.word_count) == count && set_.values_[op.slot] == nullptr;
       if (!is_only_missing) return false;

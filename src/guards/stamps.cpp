@@ -9,17 +9,19 @@
 //  2. No word is read before the words that prove that its memory still belongs to the object: parents precede
 //     children, an object's type precedes what depends on its layout.
 //  3. *Strong* slots hold the very object that was stamped: constants; items of a dict whose version tag has not moved
-//     (tags are unique in the process, and the dict holds the item); elements of a strong tuple; objects that an Identity
-//     fact names (the trace holds them); scalars and results that the set holds itself.
-//  4. *Weak* slots hold the same address: root arguments, contents of cells, elements of lists, instance dicts, function
-//     fields. The object may have died and another may live there. So only what words prove may hang on a weak slot: its
-//     type word comes first, then tags, slots and cells of its own. A tag of a new object is another tag, so the case is
-//     noticed. Facts about an immutable value (its number, its elements) need a strong slot.
+//     (tags are unique in the process, and the dict holds the item); elements of a strong tuple; objects that an
+//     Identity fact names (the trace holds them); scalars and results that the set holds itself.
+//  4. *Weak* slots hold the same address: root arguments, contents of cells, elements of lists, instance dicts,
+//  function
+//     fields. The object may have died and another may live there. So only what words prove may hang on a weak slot:
+//     its type word comes first, then tags, slots and cells of its own. A tag of a new object is another tag, so the
+//     case is noticed. Facts about an immutable value (its number, its elements) need a strong slot.
 //  5. Scalars in weak slots are held by the set, which makes them strong. Nothing else is held: no tensor, no module.
 //  6. Everything else is *slow*: run at each check, in order, behind the words. Getsets, sets, ordered keys of an
 //     OrderedDict, new tuples of unstable values, arguments that are no roots.
 //  7. Tensors at the end of stable paths are checked as one packed array, behind the words.
-//  8. A word that moved re-runs the operations that hang on it, and those that hang on values that changed (repair.cpp).
+//  8. A word that moved re-runs the operations that hang on it, and those that hang on values that changed
+//  (repair.cpp).
 //     Operations under an unchanged address are skipped where words of their own cover them.
 //  9. Where dicts have no tags (3.13) they are watched: while the epoch stands still all of them are unchanged; a new
 //     epoch makes the set unusable. Words for types, cells, lists and functions are the same.
@@ -48,8 +50,8 @@ bool has_heap_type(PyObject* object) { return PyType_HasFeature(Py_TYPE(object),
 const uint64_t* word_at(const void* address) { return static_cast<const uint64_t*>(address); }
 
 bool can_be_root(PyObject* object) {
-  return object != nullptr && has_heap_type(object) && Py_TYPE(object)->tp_dictoffset != 0 && !host::is_tensor(object) &&
-         !PyType_Check(object);
+  return object != nullptr && has_heap_type(object) && Py_TYPE(object)->tp_dictoffset != 0 &&
+         !host::is_tensor(object) && !PyType_Check(object);
 }
 
 }  // namespace
@@ -116,8 +118,8 @@ bool StampSet::is_root(int32_t arg) const {
 size_t StampSet::size_bytes() const {
   return sizeof *this + words_.size() * (sizeof(Word) + sizeof(int32_t)) +
          values_.size() * (2 * sizeof(void*) + sizeof(Trust) + 1 + 2 * sizeof(int32_t)) +
-         code_.ops.size() * (sizeof(uint32_t) + sizeof(Trust) + 1) + (slow_ops_.size() + tensor_ops_.size()) * sizeof(int32_t) +
-         tensors_.size() * 128;
+         code_.ops.size() * (sizeof(uint32_t) + sizeof(Trust) + 1) +
+         (slow_ops_.size() + tensor_ops_.size()) * sizeof(int32_t) + tensors_.size() * 128;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -136,7 +138,9 @@ void StampSet::stamp_op(int32_t index, OpStamp* stamp) {
       break;
     }
     case Category::Read:
-      if (values_[op.operand] == nullptr) {
+      if (op.node() == NodeKind::DictItemByIdentity) {
+        stamp_item_by_identity(index, stamp);
+      } else if (values_[op.operand] == nullptr) {
         stamp->trust = trusts_[op.operand] == Trust::None ? Trust::None : Trust::Strong;
       } else if (trusts_[op.operand] != Trust::None) {
         stamp_read(index, stamp);
@@ -217,14 +221,15 @@ void StampSet::stamp_read(int32_t index, OpStamp* stamp) {
       if (PyTuple_Check(object)) {
         if (!is_weak) stamp->trust = Trust::Strong;
       } else if (stamp_list(index, from, stamp)) {
-        if (result != nullptr) stamp->add_word(word_at(&reinterpret_cast<PyListObject*>(object)->ob_item[op.n]), kNobody);
+        if (result != nullptr)
+          stamp->add_word(word_at(&reinterpret_cast<PyListObject*>(object)->ob_item[op.n]), kNobody);
         trust_address();
       }
       return;
     case NodeKind::Length:
-      if (PyDict_Check(object) ? stamp_dict(index, from, stamp)
-                               : PyList_Check(object) ? stamp_list(index, from, stamp)
-                                                      : !is_weak && (PyTuple_Check(object) || is_scalar(object))) {
+      if (PyDict_Check(object)   ? stamp_dict(index, from, stamp)
+          : PyList_Check(object) ? stamp_list(index, from, stamp)
+                                 : !is_weak && (PyTuple_Check(object) || is_scalar(object))) {
         stamp->trust = Trust::Strong;
         stamp->must_hold = true;
       }
@@ -268,6 +273,13 @@ void StampSet::stamp_read(int32_t index, OpStamp* stamp) {
   }
 }
 
+// The key's address is enough: the dict keeps the key alive that it found, and one that it does not have cannot have
+// come in without a new tag.
+void StampSet::stamp_item_by_identity(int32_t index, OpStamp* stamp) {
+  const std::span<const int32_t> slots = code_.operands(code_.ops[index]);
+  if (trusts_[slots[1]] != Trust::None && stamp_dict(index, slots[0], stamp)) stamp->trust = Trust::Strong;
+}
+
 void StampSet::stamp_operation(int32_t index, OpStamp* stamp) {
   const GuardOp& op = code_.ops[index];
   const std::span<const int32_t> slots = code_.operands(op);
@@ -286,7 +298,8 @@ void StampSet::stamp_operation(int32_t index, OpStamp* stamp) {
     // By value or, for tensors and plain objects, by address: the dict keeps the key alive that it found.
     PyObject* key = values_[slots[1]];
     bool may_change = false;
-    const bool is_fixed = trusts_[slots[1]] == Trust::Strong ? !is_plain(key, &may_change) || !may_change : !is_plain(key);
+    const bool is_fixed =
+        trusts_[slots[1]] == Trust::Strong ? !is_plain(key, &may_change) || !may_change : !is_plain(key);
     if (is_fixed && stamp_dict(index, slots[0], stamp)) {
       stamp->trust = Trust::Strong;
       stamp->must_hold = op.node() == NodeKind::Contains;
@@ -297,7 +310,8 @@ void StampSet::stamp_operation(int32_t index, OpStamp* stamp) {
   std::vector<PyObject*> operands;
   for (int32_t slot : slots) operands.push_back(values_[slot]);
   bool may_change = false;
-  if (is_constant_operation(op.node(), operands.data(), operands.size()) && is_plain(values_[op.slot], &may_change) && !may_change) {
+  if (is_constant_operation(op.node(), operands.data(), operands.size()) && is_plain(values_[op.slot], &may_change) &&
+      !may_change) {
     stamp->trust = Trust::Strong;
     stamp->must_hold = true;
   }
@@ -364,7 +378,8 @@ size_t StampSet::find_moved_word(size_t first, size_t end) const {
   const Word* words = words_.data();
   for (size_t i = first; i < end; i++) {
     __builtin_prefetch(words[i + kPrefetchDistance].address);
-    if (*words[i].address != words[i].expected) [[unlikely]] return i;
+    if (*words[i].address != words[i].expected) [[unlikely]]
+      return i;
   }
   return end;
 }

@@ -1,10 +1,10 @@
 // StampSet: the heap as one guard program found it, in a form that is cheap to compare.
 //
 // After a full pass a stamp set remembers the values reached through stable paths and one word of memory for everything
-// that could change them: a dict's version tag, the slot that holds an instance dict, an object's type, a cell, a list's
-// elements, a function's code. A later check compares the words in one pass. Words that moved re-run only the
-// operations that hang on them (repair); what no word can prove (arguments, getsets, tensor metadata) is run every time.
-// The rules, and why they are safe although nothing is kept alive, are in the essay at the top of stamps.cpp.
+// that could change them: a dict's version tag, the slot that holds an instance dict, an object's type, a cell, a
+// list's elements, a function's code. A later check compares the words in one pass. Words that moved re-run only the
+// operations that hang on them (repair); what no word can prove (arguments, getsets, tensor metadata) is run every
+// time. The rules, and why they are safe although nothing is kept alive, are in the essay at the top of stamps.cpp.
 //
 // Ownership: values are borrowed, but for scalars and results of operations. Threads: the GIL is held.
 #pragma once
@@ -73,6 +73,7 @@ class StampSet {
   void stamp_op(int32_t index, OpStamp* stamp);
   void stamp_fact(int32_t index, OpStamp* stamp);
   void stamp_read(int32_t index, OpStamp* stamp);
+  void stamp_item_by_identity(int32_t index, OpStamp* stamp);
   void stamp_operation(int32_t index, OpStamp* stamp);
   void stamp_type(int32_t index, int32_t slot, bool is_needed, OpStamp* stamp);
   bool stamp_dict(int32_t index, int32_t slot, OpStamp* stamp);
@@ -83,18 +84,18 @@ class StampSet {
   void add_op(const OpStamp& stamp, int32_t index);
 
   const GuardCode& code_;
-  std::vector<Word> words_;             // in op order, then padding for the prefetch
-  std::vector<int32_t> word_slots_;     // whose users re-run when the word moves; -1: the op itself
-  std::vector<uint32_t> first_word_;    // by op
+  std::vector<Word> words_;           // in op order, then padding for the prefetch
+  std::vector<int32_t> word_slots_;   // whose users re-run when the word moves; -1: the op itself
+  std::vector<uint32_t> first_word_;  // by op
   size_t word_count_ = 0;
   std::vector<Root> roots_;
   std::vector<PyObject*> values_;
-  std::vector<PyTypeObject*> types_;    // by slot: of the value when stamped
-  std::vector<Trust> trusts_;           // by slot
-  std::vector<uint8_t> is_held_;        // by slot: the set owns a reference
-  std::vector<Trust> op_trusts_;        // by op: what it made of its slot's trust
-  std::vector<uint8_t> is_slow_;        // by op
-  std::vector<int32_t> type_owners_;    // by slot: the op whose words hold the object's type
+  std::vector<PyTypeObject*> types_;     // by slot: of the value when stamped
+  std::vector<Trust> trusts_;            // by slot
+  std::vector<uint8_t> is_held_;         // by slot: the set owns a reference
+  std::vector<Trust> op_trusts_;         // by op: what it made of its slot's trust
+  std::vector<uint8_t> is_slow_;         // by op
+  std::vector<int32_t> type_owners_;     // by slot: the op whose words hold the object's type
   std::vector<int32_t> content_owners_;  // by slot: the op whose words hold the contents of a dict or list
   std::vector<int32_t> slow_ops_;
   std::vector<int32_t> tensor_ops_;

@@ -11,16 +11,19 @@ namespace reprise::interp {
   template <class Policy>     \
   REPRISE_INLINE Flow Evaluator<Policy>::do_##name([[maybe_unused]] Cursor& c)
 
-// --- jumps ------------------------------------------------------------------------------------------------------------
+// --- jumps
+// ------------------------------------------------------------------------------------------------------------
 
 template <class Policy>
 REPRISE_INLINE Flow Evaluator<Policy>::take_back_edge(Cursor& c) {
   const bool has_work = host::view::has_pending_work(thread_);
-  if (has_work && !host::handle_pending(thread_)) [[unlikely]] return Flow::Raised;
+  if (has_work && !host::handle_pending(thread_)) [[unlikely]]
+    return Flow::Raised;
   act_.stack_pointer = c.stack_pointer;
   const bool goes_on = policy_.at_back_edge(act_);
   jump(c);
-  if (!goes_on) [[unlikely]] return Flow::Stop;
+  if (!goes_on) [[unlikely]]
+    return Flow::Stop;
   return has_work ? Flow::JumpedChecked : Flow::Jumped;
 }
 
@@ -34,9 +37,11 @@ REPRISE_INLINE Flow Evaluator<Policy>::branch(Cursor& c, bool taken) {
 
 // --
 REPRISE_HANDLER(Resume) {
-  if (host::view::is_observed(thread_, act_.code)) [[unlikely]] return Flow::Stop;
+  if (host::view::is_observed(thread_, act_.code)) [[unlikely]]
+    return Flow::Stop;
   constexpr int kFirstDelegation = 2;  // RESUME behind yield from and await does not look for pending work
-  if (c.instruction->arg < kFirstDelegation && !do_pending_work()) [[unlikely]] return Flow::Raised;
+  if (c.instruction->arg < kFirstDelegation && !do_pending_work()) [[unlikely]]
+    return Flow::Raised;
   return Flow::Checked;
 }
 
@@ -53,7 +58,8 @@ REPRISE_HANDLER(JumpBackward) { return take_back_edge(c); }
 REPRISE_HANDLER(PopJumpIfTrue) {
   bool truth = false;
   const Outcome outcome = policy_.truth(act_, peek(c, 1), &truth);
-  if (outcome != Outcome::Done) [[unlikely]] return fail(outcome);
+  if (outcome != Outcome::Done) [[unlikely]]
+    return fail(outcome);
   drop(c, 1);
   return branch(c, truth);
 }
@@ -62,7 +68,8 @@ REPRISE_HANDLER(PopJumpIfTrue) {
 REPRISE_HANDLER(PopJumpIfFalse) {
   bool truth = false;
   const Outcome outcome = policy_.truth(act_, peek(c, 1), &truth);
-  if (outcome != Outcome::Done) [[unlikely]] return fail(outcome);
+  if (outcome != Outcome::Done) [[unlikely]]
+    return fail(outcome);
   drop(c, 1);
   return branch(c, !truth);
 }
@@ -71,7 +78,8 @@ REPRISE_HANDLER(PopJumpIfFalse) {
 REPRISE_HANDLER(PopJumpIfNone) {
   bool is_none = false;
   const Outcome outcome = policy_.is_none(act_, peek(c, 1), &is_none);
-  if (outcome != Outcome::Done) [[unlikely]] return fail(outcome);
+  if (outcome != Outcome::Done) [[unlikely]]
+    return fail(outcome);
   drop(c, 1);
   return branch(c, is_none);
 }
@@ -80,7 +88,8 @@ REPRISE_HANDLER(PopJumpIfNone) {
 REPRISE_HANDLER(PopJumpIfNotNone) {
   bool is_none = false;
   const Outcome outcome = policy_.is_none(act_, peek(c, 1), &is_none);
-  if (outcome != Outcome::Done) [[unlikely]] return fail(outcome);
+  if (outcome != Outcome::Done) [[unlikely]]
+    return fail(outcome);
   drop(c, 1);
   return branch(c, !is_none);
 }
@@ -89,7 +98,8 @@ REPRISE_HANDLER(PopJumpIfNotNone) {
 REPRISE_HANDLER(JumpIfTrueOrPop) {
   bool truth = false;
   const Outcome outcome = policy_.truth(act_, peek(c, 1), &truth);
-  if (outcome != Outcome::Done) [[unlikely]] return fail(outcome);
+  if (outcome != Outcome::Done) [[unlikely]]
+    return fail(outcome);
   if (!truth) drop(c, 1);
   return branch(c, truth);
 }
@@ -98,7 +108,8 @@ REPRISE_HANDLER(JumpIfTrueOrPop) {
 REPRISE_HANDLER(JumpIfFalseOrPop) {
   bool truth = false;
   const Outcome outcome = policy_.truth(act_, peek(c, 1), &truth);
-  if (outcome != Outcome::Done) [[unlikely]] return fail(outcome);
+  if (outcome != Outcome::Done) [[unlikely]]
+    return fail(outcome);
   if (truth) drop(c, 1);
   return branch(c, !truth);
 }
@@ -107,7 +118,8 @@ REPRISE_HANDLER(JumpIfFalseOrPop) {
 REPRISE_HANDLER(ForIter) {
   Operand next;
   const Outcome outcome = policy_.for_iter(act_, peek(c, 1), &next);
-  if (outcome != Outcome::Done) [[unlikely]] return fail(outcome);
+  if (outcome != Outcome::Done) [[unlikely]]
+    return fail(outcome);
   if (next.object != nullptr) [[likely]] {
     push(c, next);
     return Flow::Checked;
@@ -117,7 +129,8 @@ REPRISE_HANDLER(ForIter) {
   return Flow::JumpedChecked;
 }
 
-// --- calls and functions ----------------------------------------------------------------------------------------------
+// --- calls and functions
+// ----------------------------------------------------------------------------------------------
 
 // before 3.13: NULL callable arguments... -- result  or  method self arguments... -- result
 // 3.13:        callable NULL-or-self arguments... [names of keywords] -- result
@@ -140,7 +153,8 @@ REPRISE_HANDLER(Call) {
     auto arguments = operands(c, depth + has_self, count);
     outcome = policy_.call(act_, callable, arguments.get(), count, names, &result);
   }
-  if (outcome != Outcome::Done) [[unlikely]] return fail(outcome);
+  if (outcome != Outcome::Done) [[unlikely]]
+    return fail(outcome);
   drop_any(c, call.pops);
   push(c, result);
   return do_pending_work() ? Flow::Checked : Flow::Raised;
@@ -154,7 +168,8 @@ REPRISE_HANDLER(CallEx) {
   const Operand callable = peek(c, (kIs313 ? 3 : 2) + has_keywords);
   Operand result;
   const Outcome outcome = policy_.call_ex(act_, callable, arguments, keywords, &result);
-  if (outcome != Outcome::Done) [[unlikely]] return fail(outcome);
+  if (outcome != Outcome::Done) [[unlikely]]
+    return fail(outcome);
   drop_any(c, c.instruction->pops);
   push(c, result);
   return do_pending_work() ? Flow::Checked : Flow::Raised;
@@ -176,7 +191,8 @@ REPRISE_HANDLER(MakeFunction) {
 // value function -- function
 REPRISE_HANDLER(SetFunctionAttribute) {
   const Outcome outcome = policy_.set_function_attribute(act_, peek(c, 1), c.instruction->arg, peek(c, 2));
-  if (outcome != Outcome::Done) [[unlikely]] return fail(outcome);
+  if (outcome != Outcome::Done) [[unlikely]]
+    return fail(outcome);
   const Operand function = pop(c);
   drop(c, 1);
   push(c, function);
@@ -195,13 +211,15 @@ REPRISE_HANDLER(ImportFrom) {
   return finish(c, policy_.import_from(act_, peek(c, 1), c.instruction->object, &attribute), attribute);
 }
 
-// --- with, exceptions -------------------------------------------------------------------------------------------------
+// --- with, exceptions
+// -------------------------------------------------------------------------------------------------
 
 // manager -- exit result-of-enter
 REPRISE_HANDLER(BeforeWith) {
   Operand exit, result;
   const Outcome outcome = policy_.before_with(act_, peek(c, 1), &exit, &result);
-  if (outcome != Outcome::Done) [[unlikely]] return fail(outcome);
+  if (outcome != Outcome::Done) [[unlikely]]
+    return fail(outcome);
   drop(c, 1);
   push(c, exit);
   push(c, result);
@@ -268,7 +286,8 @@ REPRISE_HANDLER(Reraise) {
   return Flow::Reraised;
 }
 
-// --- frame exits ------------------------------------------------------------------------------------------------------
+// --- frame exits
+// ------------------------------------------------------------------------------------------------------
 
 // value --
 REPRISE_HANDLER(ReturnValue) { return policy_.on_return(act_, peek(c, 1)) ? Flow::Exit : Flow::Stop; }
@@ -285,7 +304,8 @@ REPRISE_HANDLER(YieldValue) { return policy_.on_yield(act_, peek(c, 1)) ? Flow::
 // --
 REPRISE_HANDLER(ReturnGenerator) { return policy_.on_return_generator(act_) ? Flow::Exit : Flow::Stop; }
 
-// --- rare opcodes -----------------------------------------------------------------------------------------------------
+// --- rare opcodes
+// -----------------------------------------------------------------------------------------------------
 
 template <class Policy>
 REPRISE_INLINE Flow Evaluator<Policy>::do_rare(Cursor& c) {

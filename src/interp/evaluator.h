@@ -26,8 +26,8 @@ struct RunResult {
 
 /// Evaluates `frame` (as the hook got it, not linked to the thread) from the boundary where it stands.
 /// `throwflag`: an exception is set and is raised where the frame stands, as CPython does it for generators.
-/// Ask host::can_drive first. Unless Returned, the frame stands intact at an instruction boundary and is not linked: go on
-/// with host::run_default or with run_frame under another policy, both with throwflag 0.
+/// Ask host::can_drive first. Unless Returned, the frame stands intact at an instruction boundary and is not linked: go
+/// on with host::run_default or with run_frame under another policy, both with throwflag 0.
 template <class Policy>
 RunResult run_frame(Policy& policy, PyThreadState* thread, host::Frame* frame, bool throwflag);
 

@@ -1,9 +1,11 @@
 // The evaluator: state of one frame that is being evaluated, the loop over its instructions, and every way out of it.
 //
 //  1. Frames are left through host/cpython/frame_exit.h, or CPython's evaluator executes the instruction that leaves.
-//  2. An instruction that is going to fail without side effects (an unbound name) is left to CPython, which has the words.
+//  2. An instruction that is going to fail without side effects (an unbound name) is left to CPython, which has the
+//  words.
 //  3. A handler does not move the stack pointer before its policy call is Done; so a Stop leaves the frame as it was.
-//  4. The frame's instruction pointer is set in front of everything that can run Python code, and so are the fields of the
+//  4. The frame's instruction pointer is set in front of everything that can run Python code, and so are the fields of
+//  the
 //     activation. While the frame runs, its value stack is hidden from the garbage collector.
 //  5. Tracing or monitoring that a callee switched on is noticed at the next boundary: the frame is left there.
 #pragma once
@@ -11,10 +13,10 @@
 #include <Python.h>
 
 #include "host/cpython/decode.h"
+#include "host/cpython/frame_exit.h"
 #include "host/cpython/frame_view.h"
 #include "host/cpython/hook.h"
 #include "host/cpython/pending.h"
-#include "host/cpython/frame_exit.h"
 #include "interp/policy.h"
 #include "interp/rare_ops.h"
 #include "interp/scratch_impl.h"
@@ -26,7 +28,7 @@ namespace reprise::interp {
 /// Where the evaluator stands. The loop keeps it in registers: handlers get it by reference and are inlined, functions
 /// that are not get a copy and leave the new place in the activation (see `reload`).
 struct Cursor {
-  PyObject** stack_pointer;             // first free slot
+  PyObject** stack_pointer;  // first free slot
   PyObject** locals;
   const host::Instruction* instruction;
 };
@@ -54,17 +56,14 @@ class Evaluator {
         frame_(frame),
         first_unit_(host::view::first_unit(host::view::code(frame))),
         instructions_(info->instructions.get()),
-        ids_(kShadow ? info->slot_count : 0) {
+        ids_(info->slot_count) {
     act_.frame = frame;
     act_.code = host::view::code(frame);
     act_.function = host::view::function(frame);
     act_.code_info = info;
     act_.locals = frame->localsplus;
     act_.stack_pointer = frame->localsplus + frame->stacktop;
-    if constexpr (kShadow) {
-      act_.ids = ids_.get();
-      for (int32_t i = 0; i < info->slot_count; ++i) act_.ids[i] = -1;
-    }
+    act_.ids = ids_.get();
   }
 
   /// `index`: the instruction to start with; with `throwflag`, the one that raises.
@@ -84,7 +83,8 @@ class Evaluator {
     }
   }
 
-  // --- handlers: one for each opcode, its stack picture above it -------------------------------------------------------
+  // --- handlers: one for each opcode, its stack picture above it
+  // -------------------------------------------------------
 
 #define REPRISE_DECLARE_Move(name) Flow do_##name(Cursor& c);
 #define REPRISE_DECLARE_Plain(name) Flow do_##name(Cursor& c);
@@ -104,7 +104,8 @@ class Evaluator {
 
   REPRISE_INLINE Flow do_rare(Cursor& c);
 
-  // --- the value stack -------------------------------------------------------------------------------------------------
+  // --- the value stack
+  // -------------------------------------------------------------------------------------------------
 
   // The n-th value from the top, counted from 1.
   REPRISE_INLINE Operand peek(const Cursor& c, int n) const {
@@ -167,7 +168,8 @@ class Evaluator {
     return Operands<Policy>(slots, kShadow ? act_.ids + (slots - c.locals) : nullptr, count);
   }
 
-  // --- ends of handlers ------------------------------------------------------------------------------------------------
+  // --- ends of handlers
+  // ------------------------------------------------------------------------------------------------
 
   static REPRISE_INLINE Flow fail(Outcome outcome) { return outcome == Outcome::Stop ? Flow::Stop : Flow::Raised; }
   // Replaces the instruction's operands by one result.
@@ -175,19 +177,22 @@ class Evaluator {
     return finish(c, outcome, c.instruction->pops, result);
   }
   REPRISE_INLINE Flow finish(Cursor& c, Outcome outcome, int pops, Operand result) {
-    if (outcome != Outcome::Done) [[unlikely]] return fail(outcome);
+    if (outcome != Outcome::Done) [[unlikely]]
+      return fail(outcome);
     drop(c, pops);
     push(c, result);
     return Flow::Checked;
   }
   // Drops the operands.
   REPRISE_INLINE Flow finish(Cursor& c, Outcome outcome, int pops) {
-    if (outcome != Outcome::Done) [[unlikely]] return fail(outcome);
+    if (outcome != Outcome::Done) [[unlikely]]
+      return fail(outcome);
     drop(c, pops);
     return Flow::Checked;
   }
   REPRISE_INLINE Flow finish_bool(Cursor& c, Outcome outcome, int pops, bool result) {
-    if (outcome != Outcome::Done) [[unlikely]] return fail(outcome);
+    if (outcome != Outcome::Done) [[unlikely]]
+      return fail(outcome);
     drop(c, pops);
     push_bool(c, result);
     return Flow::Checked;
@@ -200,7 +205,8 @@ class Evaluator {
     if (kIs313) push(c, {});
   }
 
-  // --- control ---------------------------------------------------------------------------------------------------------
+  // --- control
+  // ---------------------------------------------------------------------------------------------------------
 
   // Tells everybody where the frame stands.
   REPRISE_INLINE void sync(const Cursor& c) {
@@ -235,7 +241,8 @@ class Evaluator {
     c.instruction = act_.instruction;
   }
 
-  // --- not inlined -----------------------------------------------------------------------------------------------------
+  // --- not inlined
+  // -----------------------------------------------------------------------------------------------------
 
   Flow run_rare(Cursor c);
   RunResult leave(Cursor c, RunResult::Status status);
@@ -250,7 +257,7 @@ class Evaluator {
   const host::Instruction* const instructions_;
   Act act_{};
   host::view::FrameLink link_;
-  Scratch<int32_t> ids_;
+  [[no_unique_address]] SlotIds<kShadow> ids_;
 };
 
 template <class Policy>
@@ -292,7 +299,9 @@ RunResult Evaluator<Policy>::exit_frame(Cursor c) {
 template <class Policy>
 bool Evaluator<Policy>::raise(Cursor c, int32_t unit, bool with_traceback, RunResult* result) {
   act_.stack_pointer = c.stack_pointer;
-  if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "error return without exception set");
+  if (!PyErr_Occurred()) {
+    PyErr_Format(PyExc_SystemError, "%s failed without an exception set", host::get_op_name(c.instruction->op));
+  }
   const bool goes_on = policy_.on_raised(act_);
   host::Handler handler;
   if (host::view::is_observed(thread_, act_.code)) {
@@ -348,10 +357,12 @@ RunResult Evaluator<Policy>::run(int32_t index, bool throwflag) {
 #undef REPRISE_OP
   };
 
-#define REPRISE_DISPATCH()                                        \
-  do {                                                            \
-    if (is_watched(c)) [[unlikely]] goto watched;                 \
-    goto* kLabels[static_cast<uint8_t>(c.instruction->op)];       \
+// The next instruction. (A loop around a switch would share one indirect jump among all opcodes, which predicts badly.)
+#define REPRISE_DISPATCH()                                  \
+  do {                                                      \
+    if (is_watched(c)) [[unlikely]]                         \
+      goto watched;                                         \
+    goto* kLabels[static_cast<uint8_t>(c.instruction->op)]; \
   } while (false)
 
   REPRISE_DISPATCH();
@@ -359,7 +370,8 @@ RunResult Evaluator<Policy>::run(int32_t index, bool throwflag) {
 watched:
   sync(c);
   if (!policy_.at_boundary(act_)) return leave(c, RunResult::AtBoundary);
-  if (link_.is_interrupted(thread_)) [[unlikely]] return leave(c, RunResult::Stopped);
+  if (link_.is_interrupted(thread_)) [[unlikely]]
+    return leave(c, RunResult::Stopped);
   goto* kLabels[static_cast<uint8_t>(c.instruction->op)];
 
 // Handlers say how to go on with a constant, so each becomes straight code that ends in its own dispatch.
@@ -368,22 +380,25 @@ watched:
 #define REPRISE_EXECUTE_Exit(name) (sync(c), do_##name(c))
 #define REPRISE_EXECUTE_Rare(name) (sync(c), do_rare(c))
 #define REPRISE_EXECUTE_HandOver(name) Flow::Stop
-#define REPRISE_OP(name, pops, resume, kind)                        \
-  at_##name : flow = REPRISE_EXECUTE_##kind(name);                  \
-  if (flow == Flow::Checked) [[likely]] {                           \
-    ++c.instruction;                                                \
-    if (is_interrupted()) [[unlikely]] goto stop;                   \
-    REPRISE_DISPATCH();                                             \
-  }                                                                 \
-  if (flow == Flow::Next) {                                         \
-    ++c.instruction;                                                \
-    if (is_left_quietly()) [[unlikely]] goto stop;                  \
-    REPRISE_DISPATCH();                                             \
-  }                                                                 \
-  if (flow == Flow::Jumped) {                                       \
-    if (is_left_quietly()) [[unlikely]] goto stop;                  \
-    REPRISE_DISPATCH();                                             \
-  }                                                                 \
+#define REPRISE_OP(name, pops, resume, kind)       \
+  at_##name : flow = REPRISE_EXECUTE_##kind(name); \
+  if (flow == Flow::Checked) [[likely]] {          \
+    ++c.instruction;                               \
+    if (is_interrupted()) [[unlikely]]             \
+      goto stop;                                   \
+    REPRISE_DISPATCH();                            \
+  }                                                \
+  if (flow == Flow::Next) {                        \
+    ++c.instruction;                               \
+    if (is_left_quietly()) [[unlikely]]            \
+      goto stop;                                   \
+    REPRISE_DISPATCH();                            \
+  }                                                \
+  if (flow == Flow::Jumped) {                      \
+    if (is_left_quietly()) [[unlikely]]            \
+      goto stop;                                   \
+    REPRISE_DISPATCH();                            \
+  }                                                \
   goto other_flow;
 #include "host/cpython/opcodes.def"
 #undef REPRISE_OP

@@ -17,7 +17,8 @@ REPRISE_HANDLER(Nop) { return Flow::Next; }
 // -- local
 REPRISE_HANDLER(LoadFast) {
   const Operand value = local(c, c.instruction->arg);
-  if (value.object == nullptr) [[unlikely]] return Flow::Stop;
+  if (value.object == nullptr) [[unlikely]]
+    return Flow::Stop;
   push_new(c, value);
   return Flow::Next;
 }
@@ -35,7 +36,8 @@ REPRISE_HANDLER(LoadFastAndClear) {
 REPRISE_HANDLER(LoadFastLoadFast) {
   const Operand a = local(c, c.instruction->arg >> 4);
   const Operand b = local(c, c.instruction->arg & 15);
-  if (a.object == nullptr || b.object == nullptr) [[unlikely]] return Flow::Stop;
+  if (a.object == nullptr || b.object == nullptr) [[unlikely]]
+    return Flow::Stop;
   push_new(c, a);
   push_new(c, b);
   return Flow::Next;

@@ -43,7 +43,8 @@ const binaryfunc PlainPolicy::kBinaryFunctions[] = {
     PyNumber_InPlaceXor,
 };
 
-// --- operators --------------------------------------------------------------------------------------------------------
+// --- operators
+// --------------------------------------------------------------------------------------------------------
 
 Outcome PlainPolicy::unary(Act&, int op, Operand v, Operand* out) {
   switch (static_cast<UnaryOp>(op)) {
@@ -57,7 +58,8 @@ Outcome PlainPolicy::unary(Act&, int op, Operand v, Operand* out) {
   return Outcome::Stop;
 }
 
-// --- attributes, names, cells -----------------------------------------------------------------------------------------
+// --- attributes, names, cells
+// -----------------------------------------------------------------------------------------
 
 Outcome PlainPolicy::load_super_attribute(Act&, Operand super, Operand cls, Operand self, PyObject* name,
                                           bool two_arguments, Operand* out) {
@@ -111,7 +113,8 @@ Outcome PlainPolicy::copy_free_vars(Act& act, int count) {
   return Outcome::Done;
 }
 
-// --- containers -------------------------------------------------------------------------------------------------------
+// --- containers
+// -------------------------------------------------------------------------------------------------------
 
 Outcome PlainPolicy::build_tuple(Act&, PyObject* const* items, int n, Operand* out) {
   out->object = PyTuple_New(n);
@@ -284,7 +287,8 @@ Outcome PlainPolicy::end_iteration() {
   return Outcome::Done;
 }
 
-// --- strings ----------------------------------------------------------------------------------------------------------
+// --- strings
+// ----------------------------------------------------------------------------------------------------------
 
 Outcome PlainPolicy::build_string(Act&, PyObject* const* items, int n, Operand* out) {
   return set(out, host::join_strings(host::get_names().empty, items, n));
@@ -315,7 +319,8 @@ Outcome PlainPolicy::format_value(Act&, Operand v, Operand spec, int conversion,
   return out->object != nullptr ? Outcome::Done : Outcome::Raised;
 }
 
-// --- calls, functions, imports ----------------------------------------------------------------------------------------
+// --- calls, functions, imports
+// ----------------------------------------------------------------------------------------
 
 Outcome PlainPolicy::call_ex(Act&, Operand callable, Operand args, Operand kwargs, Operand* out) {
   if (PyTuple_CheckExact(args.object)) return set(out, PyObject_Call(callable.object, args.object, kwargs.object));
@@ -397,7 +402,8 @@ Outcome PlainPolicy::import_from(Act&, Operand module, PyObject* name, Operand* 
   return Outcome::Stop;
 }
 
-// --- with, exceptions -------------------------------------------------------------------------------------------------
+// --- with, exceptions
+// -------------------------------------------------------------------------------------------------
 
 Outcome PlainPolicy::before_with(Act&, Operand manager, Operand* exit, Operand* result) {
   PyObject* enter = host::find_special_method(manager.object, host::get_names().enter);

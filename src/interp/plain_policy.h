@@ -1,7 +1,8 @@
-// The policy that executes only: every operation through the C API, as CPython's evaluator does it without specialisation.
+// The policy that executes only: every operation through the C API, as CPython's evaluator does it without
+// specialisation.
 //
-// `runtime` derives from it to look for entries at watched boundaries. The frequent operations are inline here, the others
-// in plain_policy.cpp. Lists of operands are read from the value stack where they are (scratch_impl.h).
+// `runtime` derives from it to look for entries at watched boundaries. The frequent operations are inline here, the
+// others in plain_policy.cpp. Lists of operands are read from the value stack where they are (scratch_impl.h).
 //
 // Threads: belongs to one thread. May be used for one frame or for many, nested ones included.
 #pragma once
@@ -98,9 +99,7 @@ class PlainPolicy {
   Outcome store_attribute(Act&, Operand o, PyObject* name, Operand v) {
     return check(PyObject_SetAttr(o.object, name, v.object));
   }
-  Outcome delete_attribute(Act&, Operand o, PyObject* name) {
-    return check(PyObject_SetAttr(o.object, name, nullptr));
-  }
+  Outcome delete_attribute(Act&, Operand o, PyObject* name) { return check(PyObject_SetAttr(o.object, name, nullptr)); }
   Outcome load_super_attribute(Act&, Operand super, Operand cls, Operand self, PyObject* name, bool two_arguments,
                                Operand* out);
 
@@ -113,9 +112,11 @@ class PlainPolicy {
     }
     PyObject* value = PyDict_GetItemWithError(globals, name);
     if (value == nullptr) {
-      if (PyErr_Occurred()) [[unlikely]] return Outcome::Raised;
+      if (PyErr_Occurred()) [[unlikely]]
+        return Outcome::Raised;
       value = PyDict_GetItemWithError(builtins, name);
-      if (value == nullptr) [[unlikely]] return PyErr_Occurred() ? Outcome::Raised : Outcome::Stop;
+      if (value == nullptr) [[unlikely]]
+        return PyErr_Occurred() ? Outcome::Raised : Outcome::Stop;
     }
     out->object = Py_NewRef(value);
     return Outcome::Done;
@@ -126,7 +127,8 @@ class PlainPolicy {
   Outcome delete_global(Act& act, PyObject* name);
   Outcome load_cell(Act& act, int index, Operand* out) {
     PyObject* value = PyCell_GET(act.locals[index]);
-    if (value == nullptr) [[unlikely]] return Outcome::Stop;
+    if (value == nullptr) [[unlikely]]
+      return Outcome::Stop;
     out->object = Py_NewRef(value);
     return Outcome::Done;
   }
@@ -154,9 +156,7 @@ class PlainPolicy {
   Outcome format_value(Act&, Operand v, Operand spec, int conversion, bool do_format, Operand* out);
   Outcome list_append(Act&, Operand list, Operand v) { return check(PyList_Append(list.object, v.object)); }
   Outcome set_add(Act&, Operand set, Operand v) { return check(PySet_Add(set.object, v.object)); }
-  Outcome map_add(Act&, Operand d, Operand k, Operand v) {
-    return check(PyDict_SetItem(d.object, k.object, v.object));
-  }
+  Outcome map_add(Act&, Operand d, Operand k, Operand v) { return check(PyDict_SetItem(d.object, k.object, v.object)); }
   Outcome list_extend(Act&, Operand list, Operand iterable);
   Outcome set_update(Act&, Operand set, Operand iterable);
   Outcome list_to_tuple(Act&, Operand list, Operand* out) { return set(out, PyList_AsTuple(list.object)); }

@@ -1,9 +1,9 @@
 // Opcodes of delegation (yield from) and of asynchronous code.
+#include "host/cpython/frame_exit.h"
 #include "host/cpython/frame_view.h"
 #include "host/cpython/micro_ops.h"
 #include "host/cpython/names.h"
 #include "host/cpython/private_api.h"
-#include "host/cpython/frame_exit.h"
 #include "interp/rare_ops.h"
 
 namespace reprise::interp {

@@ -1,8 +1,8 @@
 // Opcodes of bare raise, of exception groups, and the intrinsics.
+#include "host/cpython/frame_exit.h"
 #include "host/cpython/micro_ops.h"
 #include "host/cpython/names.h"
 #include "host/cpython/private_api.h"
-#include "host/cpython/frame_exit.h"
 #include "interp/errors.h"
 #include "interp/rare_ops.h"
 
@@ -26,7 +26,8 @@ RareResult raise_current(RareOp& op) {
   return RareResult::Reraised;
 }
 
-// --- exception groups -------------------------------------------------------------------------------------------------
+// --- exception groups
+// -------------------------------------------------------------------------------------------------
 
 bool check_except_star_class(PyObject* type) {
   if (!check_except_class(type)) return false;
@@ -125,7 +126,8 @@ RareResult check_eg_match(RareOp& op) {
   return RareResult::Done;
 }
 
-// --- intrinsics -------------------------------------------------------------------------------------------------------
+// --- intrinsics
+// -------------------------------------------------------------------------------------------------------
 
 constexpr int kIntrinsicStopIterationError = 3;
 

@@ -6,7 +6,8 @@
 namespace reprise::interp {
 namespace {
 
-// --- mappings ---------------------------------------------------------------------------------------------------------
+// --- mappings
+// ---------------------------------------------------------------------------------------------------------
 
 // The values of all keys as a tuple; None if one is missing. New reference, or nullptr with an exception set.
 class KeyMatcher {
@@ -61,7 +62,8 @@ class KeyMatcher {
   PyObject* values_ = nullptr;
 };
 
-// --- classes ----------------------------------------------------------------------------------------------------------
+// --- classes
+// ----------------------------------------------------------------------------------------------------------
 
 // The attributes that a class pattern asks for, as a tuple. nullptr without an exception: no match.
 class ClassMatcher {
@@ -108,8 +110,7 @@ class ClassMatcher {
 
   bool add_match_args(Py_ssize_t count, PyObject* names) {
     if (!PyTuple_CheckExact(names)) {
-      PyErr_Format(PyExc_TypeError, "%s.__match_args__ must be a tuple (got %s)", type_name(),
-                   Py_TYPE(names)->tp_name);
+      PyErr_Format(PyExc_TypeError, "%s.__match_args__ must be a tuple (got %s)", type_name(), Py_TYPE(names)->tp_name);
       return false;
     }
     if (!check_count(count, PyTuple_GET_SIZE(names))) return false;

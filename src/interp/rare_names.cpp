@@ -53,8 +53,7 @@ RareResult push_found(RareOp& op, Found found, int pops, PyObject* value) {
 // -- value
 RareResult load_name(RareOp& op, PyObject* space) {
   PyObject* value = nullptr;
-  const Found found =
-      find_item({space, host::get_globals(op.frame), host::get_builtins(op.frame)}, op.name(), &value);
+  const Found found = find_item({space, host::get_globals(op.frame), host::get_builtins(op.frame)}, op.name(), &value);
   return push_found(op, found, 0, value);
 }
 

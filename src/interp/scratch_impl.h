@@ -3,6 +3,7 @@
 
 #include <Python.h>
 
+#include <cstdint>
 #include <memory>
 #include <type_traits>
 
@@ -11,7 +12,7 @@
 namespace reprise::interp {
 
 /// Room for a few values on the C stack, for more on the heap.
-template <class T>
+template <class T, int kInline = 8>
 class Scratch {
  public:
   explicit Scratch(int count) {
@@ -20,9 +21,28 @@ class Scratch {
   T* get() { return heap_ ? heap_.get() : inline_; }
 
  private:
-  static constexpr int kInline = 8;
   T inline_[kInline];
   std::unique_ptr<T[]> heap_;
+};
+
+/// The ids of a frame's slots, -1 at first.
+template <bool kShadow>
+class SlotIds {
+ public:
+  explicit SlotIds(int32_t count) : scratch_(count) {
+    for (int32_t i = 0; i < count; ++i) scratch_.get()[i] = -1;
+  }
+  int32_t* get() { return scratch_.get(); }
+
+ private:
+  Scratch<int32_t, 64> scratch_;
+};
+
+template <>
+class SlotIds<false> {
+ public:
+  explicit SlotIds(int32_t) {}
+  int32_t* get() { return nullptr; }
 };
 
 /// What a policy takes for a list of operands: a policy without shadow reads them where they are, on the value stack.

@@ -11,7 +11,8 @@ namespace reprise::interp {
   template <class Policy>     \
   REPRISE_INLINE Flow Evaluator<Policy>::do_##name([[maybe_unused]] Cursor& c)
 
-// --- operators --------------------------------------------------------------------------------------------------------
+// --- operators
+// --------------------------------------------------------------------------------------------------------
 
 // value -- -value
 REPRISE_HANDLER(UnaryNegative) {
@@ -83,7 +84,8 @@ REPRISE_HANDLER(ContainsOp) {
   return finish_bool(c, outcome, 2, is_in != (c.instruction->arg != 0));
 }
 
-// --- items ------------------------------------------------------------------------------------------------------------
+// --- items
+// ------------------------------------------------------------------------------------------------------------
 
 // container key -- container[key]
 REPRISE_HANDLER(BinarySubscr) {
@@ -117,7 +119,8 @@ REPRISE_HANDLER(StoreSlice) {
 // container key --; del container[key]
 REPRISE_HANDLER(DeleteSubscr) { return finish(c, policy_.delete_item(act_, peek(c, 2), peek(c, 1)), 2); }
 
-// --- attributes -------------------------------------------------------------------------------------------------------
+// --- attributes
+// -------------------------------------------------------------------------------------------------------
 
 // object -- object.name
 REPRISE_HANDLER(LoadAttr) {
@@ -129,7 +132,8 @@ REPRISE_HANDLER(LoadAttr) {
 REPRISE_HANDLER(LoadMethod) {
   Operand callable, self;
   const Outcome outcome = policy_.load_method(act_, peek(c, 1), c.instruction->object, &callable, &self);
-  if (outcome != Outcome::Done) [[unlikely]] return fail(outcome);
+  if (outcome != Outcome::Done) [[unlikely]]
+    return fail(outcome);
   drop(c, 1);
   if (self.object != nullptr) {
     push(c, callable);
@@ -154,7 +158,8 @@ REPRISE_HANDLER(LoadSuperAttr) {
   Operand result;
   const Outcome outcome = policy_.load_super_attribute(act_, peek(c, 3), peek(c, 2), peek(c, 1), c.instruction->object,
                                                        has_two_arguments, &result);
-  if (outcome != Outcome::Done) [[unlikely]] return fail(outcome);
+  if (outcome != Outcome::Done) [[unlikely]]
+    return fail(outcome);
   drop(c, 3);
   if (c.instruction->flags & host::kInstructionPushNull) {
     push_with_null(c, result);
@@ -164,13 +169,15 @@ REPRISE_HANDLER(LoadSuperAttr) {
   return Flow::Checked;
 }
 
-// --- names and cells --------------------------------------------------------------------------------------------------
+// --- names and cells
+// --------------------------------------------------------------------------------------------------
 
 // -- value  or  -- NULL value (3.13: value NULL)
 REPRISE_HANDLER(LoadGlobal) {
   Operand result;
   const Outcome outcome = policy_.load_global(act_, c.instruction->object, &result);
-  if (outcome != Outcome::Done) [[unlikely]] return fail(outcome);
+  if (outcome != Outcome::Done) [[unlikely]]
+    return fail(outcome);
   if (c.instruction->flags & host::kInstructionPushNull) {
     push_with_null(c, result);
   } else {
@@ -203,7 +210,8 @@ REPRISE_HANDLER(StoreDeref) { return finish(c, policy_.store_cell(act_, c.instru
 // --
 REPRISE_HANDLER(DeleteDeref) { return finish(c, policy_.delete_cell(act_, c.instruction->arg), 0); }
 
-// --- containers -------------------------------------------------------------------------------------------------------
+// --- containers
+// -------------------------------------------------------------------------------------------------------
 
 // items... -- tuple
 REPRISE_HANDLER(BuildTuple) {
@@ -314,7 +322,8 @@ REPRISE_HANDLER(UnpackEx) {
 template <class Policy>
 REPRISE_INLINE Flow Evaluator<Policy>::push_unpacked(Cursor& c, Outcome outcome, const UnpackedItem<Policy>* items,
                                                      int count) {
-  if (outcome != Outcome::Done) [[unlikely]] return fail(outcome);
+  if (outcome != Outcome::Done) [[unlikely]]
+    return fail(outcome);
   drop(c, 1);
   for (int i = count - 1; i >= 0; --i) {
     if constexpr (kShadow) {
@@ -338,7 +347,8 @@ REPRISE_HANDLER(GetLen) {
   return finish(c, policy_.get_len(act_, peek(c, 1), &result), 0, result);
 }
 
-// --- strings ----------------------------------------------------------------------------------------------------------
+// --- strings
+// ----------------------------------------------------------------------------------------------------------
 
 // strings... -- string
 REPRISE_HANDLER(BuildString) {
@@ -355,8 +365,8 @@ REPRISE_HANDLER(FormatValue) {
   const Operand spec = has_spec ? peek(c, 1) : Operand{};
   const bool does_format = (bits & host::kFormatConvertOnly) == 0;
   Operand result;
-  const Outcome outcome = policy_.format_value(act_, peek(c, 1 + has_spec), spec, bits & host::kFormatConversionMask,
-                                               does_format, &result);
+  const Outcome outcome =
+      policy_.format_value(act_, peek(c, 1 + has_spec), spec, bits & host::kFormatConversionMask, does_format, &result);
   return finish(c, outcome, result);
 }
 

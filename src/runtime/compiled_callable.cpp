@@ -10,6 +10,7 @@
 #include "runtime/compile_requests.h"
 #include "runtime/dispatch.h"
 #include "runtime/drive.h"
+#include "runtime/errors.h"
 #include "runtime/hook.h"
 #include "runtime/wrapped_callable.h"
 
@@ -48,7 +49,9 @@ void look_at_code(CompiledFunction* self, PyFunctionObject* function) {
   Py_XSETREF(self->code, reinterpret_cast<PyCodeObject*>(Py_NewRef(code)));
   self->signature = Signature(code);
   self->place = is_recordable(code) ? &self->context->get_place(code, 0) : nullptr;
-  if (self->place != nullptr) self->place->want_recording("first call");
+  if (self->place == nullptr) return;
+  self->place->is_root = true;
+  self->place->want_recording("first call");
 }
 
 // ---- a call of a Python function
@@ -98,8 +101,8 @@ bool is_left_alone(CompileContext& context) {
   return false;
 }
 
-PyObject* call_function(CompiledFunction* self, PyObject* callable, PyObject* const* args, size_t nargsf,
-                        PyObject* kwnames) {
+PyObject* serve_call(CompiledFunction* self, PyObject* callable, PyObject* const* args, size_t nargsf,
+                     PyObject* kwnames) {
   auto* function = reinterpret_cast<PyFunctionObject*>(callable);
   CompileContext& context = *self->context;
   ++context.statistics.calls;
@@ -131,6 +134,15 @@ PyObject* call_function(CompiledFunction* self, PyObject* callable, PyObject* co
   }
   context.statistics.errors += result == nullptr;
   return result;
+}
+
+PyObject* call_function(CompiledFunction* self, PyObject* callable, PyObject* const* args, size_t nargsf,
+                        PyObject* kwnames) {
+  try {
+    return serve_call(self, callable, args, nargsf, kwnames);
+  } catch (const base::InternalError& error) {
+    return raise_bug(error);
+  }
 }
 
 // ---- the forms of a call: vectorcalls of CompiledFunction

@@ -116,31 +116,35 @@ EntryRef find_entry(Place& place, PyObject* function, PyObject* globals, PyObjec
                     std::span<const EntryRef> excluded) {
   const std::vector<EntryRef>& entries = place.entries();
   if (entries.empty()) return {};
-  auto accepts = [&](const EntryRef& candidate) {
+  EntryRef candidate;
+  auto accepts = [&](int32_t index) {
+    candidate = entries[index];
     for (const EntryRef& other : excluded) {
       if (other.get() == candidate.get()) return false;
     }
     return is_for_function(candidate->entry().trace(), function, globals) &&
            check_guards(candidate->entry(), args, state);
   };
-  EntryRef found;
-  if (guards::Dispatcher* dispatcher = place.find_dispatcher()) {
-    for (int32_t index : dispatcher->find_candidates(args)) {
-      if (!accepts(entries[index])) continue;
-      found = entries[index];
-      dispatcher->note_hit(index);
-      break;
+  try {
+    if (guards::Dispatcher* dispatcher = place.find_dispatcher()) {
+      for (int32_t index : dispatcher->find_candidates(args)) {
+        if (!accepts(index)) continue;
+        dispatcher->note_hit(index);
+        place.note_run(*candidate);
+        return candidate;
+      }
+    } else if (accepts(0)) {
+      place.note_run(*candidate);
+      return candidate;
     }
-  } else if (accepts(entries.front())) {
-    found = entries.front();
+  } catch (const base::InternalError& error) {
+    report_bug(error);
+    state.clear();
+    place.drop(*candidate);
   }
-  if (found) {
-    place.note_run(*found);
-  } else {
-    ++place.misses;
-    ++place.context().statistics.guard_misses;
-  }
-  return found;
+  ++place.misses;
+  ++place.context().statistics.guard_misses;
+  return {};
 }
 
 std::string describe_miss(Place& place, PyObject* function, PyObject* globals, PyObject* const* args) {

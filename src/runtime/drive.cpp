@@ -10,6 +10,7 @@
 #include "interp/plain_policy.h"
 #include "runtime/compile_requests.h"
 #include "runtime/dispatch.h"
+#include "runtime/errors.h"
 
 namespace reprise::runtime {
 namespace {
@@ -98,9 +99,7 @@ PyObject* release_frame(CompileContext& context, PyThreadState* thread, host::Fr
   return host::run_default(thread, frame, 0);
 }
 
-}  // namespace
-
-PyObject* drive(CompileContext& context, PyThreadState* thread, host::Frame* frame, int throwflag) {
+PyObject* drive_frame(CompileContext& context, PyThreadState* thread, host::Frame* frame, int throwflag) {
   CodePlaces* places = context.find_code_places(host::get_code(frame));
   if (places == nullptr || !places->is_active() || throwflag != 0 || !host::can_drive(thread, frame)) {
     return host::run_default(thread, frame, throwflag);
@@ -156,6 +155,16 @@ PyObject* drive(CompileContext& context, PyThreadState* thread, host::Frame* fra
     }
     tried.clear();
     may_record = true;
+  }
+}
+
+}  // namespace
+
+PyObject* drive(CompileContext& context, PyThreadState* thread, host::Frame* frame, int throwflag) {
+  try {
+    return drive_frame(context, thread, frame, throwflag);
+  } catch (const base::InternalError& error) {
+    return raise_bug(error);
   }
 }
 

@@ -1,5 +1,11 @@
 #include "runtime/errors.h"
 
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "base/log.h"
+
 namespace reprise::runtime {
 namespace {
 
@@ -21,6 +27,24 @@ int add_exception_types(PyObject* module) {
 
 void raise_graph_break(const std::string& text) {
   PyErr_SetString(graph_break == nullptr ? PyExc_RuntimeError : graph_break, text.c_str());
+}
+
+bool is_strict() {
+  const char* text = std::getenv("REPRISE_STRICT");
+  return text != nullptr && std::strcmp(text, "0") != 0 && *text != '\0';
+}
+
+void report_bug(const base::InternalError& error) {
+  if (is_strict()) throw error;
+  static bool is_reported = false;
+  if (std::exchange(is_reported, true)) return;
+  base::write_message(std::string("internal error, please report it: ") + error.what() +
+                      "; the entry is dropped and the program goes on in CPython");
+}
+
+PyObject* raise_bug(const base::InternalError& error) {
+  PyErr_Format(PyExc_SystemError, "internal error of Reprise, please report it: %s", error.what());
+  return nullptr;
 }
 
 }  // namespace reprise::runtime

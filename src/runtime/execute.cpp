@@ -1,7 +1,5 @@
 #include "runtime/execute.h"
 
-#include <alloca.h>
-
 #include <vector>
 
 #include "guards/facts.h"
@@ -39,7 +37,7 @@ StepsResult run_steps(Entry& entry, PyObject** slots) {
   std::vector<PyObject*> large;
   PyObject** gathered;
   if (entry.max_operand_count() <= kMaxOperandsOnStack) {
-    gathered = static_cast<PyObject**>(alloca((entry.max_operand_count() + 1) * sizeof(PyObject*)));
+    gathered = static_cast<PyObject**>(__builtin_alloca((entry.max_operand_count() + 1) * sizeof(PyObject*)));
   } else {
     large.resize(entry.max_operand_count());
     gathered = large.data();
@@ -54,7 +52,8 @@ StepsResult run_steps(Entry& entry, PyObject** slots) {
         steps_to_signals = kStepsBetweenSignals;
         if (PyErr_CheckSignals() < 0) return {ExitKind::Error, &step};
       }
-      PyObject* result = run_node(static_cast<trace::NodeKind>(step.kind), step.n, step.object, gathered, step.operand_count);
+      PyObject* result =
+          run_node(static_cast<trace::NodeKind>(step.kind), step.n, step.object, gathered, step.operand_count);
       if (result == nullptr && PyErr_Occurred()) return {ExitKind::Error, &step};
       if (step.slot >= 0) {
         slots[step.slot] = result;
@@ -103,15 +102,12 @@ void RunState::give_back() {
 }
 
 bool check_guards(Entry& entry, PyObject* const* args, RunState& state) {
-  PyObject** slots = entry.take_slots();
-  if (!entry.guards().check(args, slots + entry.constant_count())) {
-    ++entry.statistics.guard_failures;
-    entry.give_back_slots(slots);
-    return false;
-  }
+  state.slots = entry.take_slots();
   state.entry = &entry;
-  state.slots = slots;
-  return true;
+  if (entry.guards().check(args, state.slots + entry.constant_count())) return true;
+  ++entry.statistics.guard_failures;
+  state.give_back();
+  return false;
 }
 
 PyObject* run_entry(PyThreadState* thread, Entry& entry, RunState& state, host::Frame* root_frame,

@@ -1,7 +1,8 @@
 // Running an entry: guards, steps in order, and the exit that ends them if there is one.
 //
 //   RunState state;
-//   if (check_guards(entry, args, state)) result = run_entry(thread, entry, state, frame, continue_frame, context, &info);
+//   if (check_guards(entry, args, state)) result = run_entry(thread, entry, state, frame, continue_frame, context,
+//   &info);
 //
 // Values die at the step behind which nobody needs them, as early as they would in CPython. Runs are re-entrant: a step
 // may call the same entry again. Threads: the GIL is held; steps release it where torch does.

@@ -168,7 +168,8 @@ class FrameBuilder {
     const bool is_innermost = &frame == &program_.frames.back();
     spec.next_unit = is_raising && is_innermost ? frame.raise_unit : frame.next_unit;
     spec.slot_count = static_cast<int32_t>(frame.slot_count);
-    for (uint32_t i = 0; i < frame.slot_count; i++) frame_slots_.push_back(Py_XNewRef(get(program_.refs[frame.slots + i])));
+    for (uint32_t i = 0; i < frame.slot_count; i++)
+      frame_slots_.push_back(Py_XNewRef(get(program_.refs[frame.slots + i])));
     spec.mode = frame.mode;
     spec.mode_value = Py_XNewRef(get(frame.mode_value));
     spec.generator = get(frame.generator);  // the next outer frame holds it

@@ -5,6 +5,7 @@
 #include "host/cpython/hook.h"
 #include "runtime/compile_requests.h"
 #include "runtime/drive.h"
+#include "runtime/errors.h"
 
 namespace reprise::runtime {
 namespace {
@@ -21,7 +22,7 @@ int disabled_scopes = 0;
 CompileRequests* recorder = nullptr;
 thread_local ThreadState thread_state;
 
-PyObject* on_frame(PyThreadState* thread, host::Frame* frame, int throwflag) {
+PyObject* route_frame(PyThreadState* thread, host::Frame* frame, int throwflag) {
   if (recorder != nullptr && recorder->is_recording()) return recorder->on_recorded_frame(thread, frame, throwflag);
   const ThreadState& state = thread_state;
   if (state.driven != nullptr && state.disabled_depth == 0 && throwflag == 0 &&
@@ -29,6 +30,14 @@ PyObject* on_frame(PyThreadState* thread, host::Frame* frame, int throwflag) {
     return drive(*state.driven, thread, frame, throwflag);
   }
   return host::run_previous(thread, frame, throwflag);
+}
+
+PyObject* on_frame(PyThreadState* thread, host::Frame* frame, int throwflag) {
+  try {
+    return route_frame(thread, frame, throwflag);
+  } catch (const base::InternalError& error) {
+    return raise_bug(error);
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "entry/entry.h"
 #include "guards/dispatcher.h"
 #include "runtime/compile_context.h"
+#include "runtime/plan_places.h"
 
 namespace reprise::runtime {
 namespace {
@@ -24,6 +25,27 @@ void change_watch_count(host::CodeInfo* info, int32_t index, int change) {
   uint32_t& count = (*static_cast<WatchCounts*>(info->client))[index];
   count += change;
   host::set_watched(info, index, count > 0);
+}
+
+#ifdef REPRISE_NO_TORCH
+constexpr bool kHasTorch = false;
+#else
+constexpr bool kHasTorch = true;
+#endif
+
+bool calls_torch(const entry::Entry& entry) {
+  for (const entry::Step& step : entry.steps()) {
+    if (step.is_guard) continue;
+    const trace::Category category = trace::category_of(static_cast<trace::NodeKind>(step.kind));
+    if (category == trace::Category::Tensor || category == trace::Category::Sync) return true;
+  }
+  return false;
+}
+
+bool ends_where_it_began(const trace::Trace& trace) {
+  if (trace.end != trace::EndKind::Exit || trace.is_call_entry) return false;
+  const trace::FrameState& innermost = trace.frame_states[trace.snapshots[trace.end_snapshot].frame];
+  return innermost.caller < 0 && innermost.unit == trace.unit && !is_cut(trace);
 }
 
 }  // namespace
@@ -99,8 +121,17 @@ void Place::note_recording_failed(std::string text) {
   }
 }
 
-PublishedEntry& Place::publish(std::unique_ptr<entry::Entry> entry) {
+void Place::publish(std::unique_ptr<entry::Entry> entry) {
   CompileContext& owner = context();
+  if (ends_where_it_began(entry->trace())) {
+    failures = kMaxFailures;
+    note_recording_failed("nothing could be recorded here: " + entry->trace().end_text);
+    return;
+  }
+  if (!is_root && !owner.options.keep_plain_entries && kHasTorch && !calls_torch(*entry)) {
+    note_recording_failed("nothing of PyTorch is called from here");
+    return;
+  }
   EntryRef published(new PublishedEntry(*this, std::move(entry), owner.take_serial(), why));
   published->last_used = ++owner.clock;
   failures = 0;
@@ -116,7 +147,6 @@ PublishedEntry& Place::publish(std::unique_ptr<entry::Entry> entry) {
   entries_.insert(entries_.begin(), published);
   update_dispatcher();
   update_activity();
-  return *published;
 }
 
 void Place::note_run(PublishedEntry& entry) {

@@ -119,7 +119,9 @@ class Place {
   /// Called by the driver when the recording gave no entry; `text` is for explain.
   void note_recording_failed(std::string text);
   /// Takes an entry into service; evicts the least recently used one above max_entries. Called by the driver.
-  PublishedEntry& publish(std::unique_ptr<entry::Entry> entry);
+  /// An entry that is of no use counts as a failed recording and is refused: one that ends where it began, and, inside a
+  /// function, one that calls nothing of PyTorch (interpreting is as quick).
+  void publish(std::unique_ptr<entry::Entry> entry);
 
   // ---- entries
   /// Called on every run of an entry of this place.
@@ -129,7 +131,8 @@ class Place {
   /// Drops all entries and forgets all that was learned. The place stays usable.
   void reset();
 
-  // ---- facts for explain
+  // ---- facts, for explain too
+  bool is_root = false;         // the start of a compiled callable's own function
   std::string why;           // why recordings are wanted, then why the last one was made
   std::string last_failure;  // of the last recording without an entry
   int attempts = 0;

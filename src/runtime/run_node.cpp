@@ -17,11 +17,15 @@ PyObject* none_if(bool ok) { return ok ? Py_NewRef(Py_None) : nullptr; }
 // callable, arguments; the last ones are named by `keywords`.
 PyObject* call(PyObject** operands, size_t count, PyObject* keywords) {
   const auto keyword_count = static_cast<size_t>(keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords));
-  return PyObject_Vectorcall(operands[0], operands + 1, (count - 1 - keyword_count) | PY_VECTORCALL_ARGUMENTS_OFFSET, keywords);
+  return PyObject_Vectorcall(operands[0], operands + 1, (count - 1 - keyword_count) | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                             keywords);
 }
 
-PyObject* run_read(NodeKind kind, int32_t n, PyObject* object, PyObject* operand) {
-  guards::ReadResult result = guards::read_value(kind, n, object, operand);
+PyObject* run_read(NodeKind kind, int32_t n, PyObject* object, PyObject** operands) {
+  PyObject* operand = operands[0];
+  const guards::ReadResult result = kind == NodeKind::DictItemByIdentity
+                                        ? guards::read_item_by_identity(operand, operands[1])
+                                        : guards::read_value(kind, n, object, operand);
   if (!result.has_failed) return result.is_new ? result.object : Py_XNewRef(result.object);
   // Results of torch calls: sequences of other types.
   if (kind == NodeKind::SequenceItem) return PySequence_GetItem(operand, n);
@@ -34,7 +38,8 @@ PyObject* run_read(NodeKind kind, int32_t n, PyObject* object, PyObject* operand
     if (value == nullptr && PyErr_ExceptionMatches(PyExc_KeyError)) PyErr_Clear();
     return value;
   }
-  PyErr_Format(PyExc_SystemError, "reprise: cannot read '%s' of '%.100s'", trace::text_of(kind), Py_TYPE(operand)->tp_name);
+  PyErr_Format(PyExc_SystemError, "reprise: cannot read '%s' of '%.100s'", trace::text_of(kind),
+               Py_TYPE(operand)->tp_name);
   return nullptr;
 }
 
@@ -217,7 +222,7 @@ PyObject* run_node(NodeKind kind, int32_t n, PyObject* object, PyObject** operan
     case Category::Py:
       return guards::run_operation(kind, n, object, operands, count);
     case Category::Read:
-      return run_read(kind, n, object, operands[0]);
+      return run_read(kind, n, object, operands);
     case Category::Mutate:
       return run_mutation(kind, object, operands, count);
     case Category::Alloc:
@@ -231,7 +236,8 @@ PyObject* run_node(NodeKind kind, int32_t n, PyObject* object, PyObject** operan
 bool advance_iterator(PyObject* iterator, Py_ssize_t count) {
   // Those that can be set to a position; all others are asked.
   PyTypeObject* type = Py_TYPE(iterator);
-  if (type == &PyListIter_Type || type == &PyTupleIter_Type || type == &PyRangeIter_Type || type == &PyUnicodeIter_Type) {
+  if (type == &PyListIter_Type || type == &PyTupleIter_Type || type == &PyRangeIter_Type ||
+      type == &PyUnicodeIter_Type) {
     PyObject* result = PyObject_CallMethod(iterator, "__setstate__", "n", count);
     Py_XDECREF(result);
     return result != nullptr;
@@ -239,7 +245,8 @@ bool advance_iterator(PyObject* iterator, Py_ssize_t count) {
   for (Py_ssize_t i = 0; i < count; i++) {
     PyObject* element = take_next(iterator);
     if (element == nullptr) {
-      if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "reprise: an iterator ended before its recorded position");
+      if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_SystemError, "reprise: an iterator ended before its recorded position");
       return false;
     }
     Py_DECREF(element);

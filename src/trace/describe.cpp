@@ -95,6 +95,7 @@ class Describer {
       case NodeKind::Contains:
         return "(" + operand(1) + " in " + operand(0) + ")";
       case NodeKind::GetItem:
+      case NodeKind::DictItemByIdentity:
         return operand(0) + "[" + operand(1) + "]";
       case NodeKind::Truth:
         return "bool(" + operand(0) + ")";
@@ -123,7 +124,8 @@ class Describer {
   }
 
   static std::string describe_constant(PyObject* object) {
-    if (object != nullptr && PyModule_Check(object)) return unquoted(PyDict_GetItemString(PyModule_GetDict(object), "__name__"));
+    if (object != nullptr && PyModule_Check(object))
+      return unquoted(PyDict_GetItemString(PyModule_GetDict(object), "__name__"));
     const std::string name = name_of_callable(object);
     return name.empty() ? describe_object(object) : name;
   }

@@ -91,7 +91,8 @@ class Analysis {
       for (size_t i = 0; i < operands.size(); i++) {
         if (operands[i] >= 0 && looks_into(trace_.values[item.value], i)) is_looked_into[operands[i]] = 1;
         // Its instance dict may be read as a whole.
-        if (trace_.values[item.value].kind == NodeKind::InstanceDict && trace_.category(operands[i]) == Category::Alloc) {
+        if (trace_.values[item.value].kind == NodeKind::InstanceDict &&
+            trace_.category(operands[i]) == Category::Alloc) {
           is_looked_into[operands[i]] = 1;
         }
       }
@@ -243,9 +244,8 @@ class Analysis {
   void expand_followed(ValueId id) {
     if (is_sinkable(trace_, id)) {
       for (ValueId operand : trace_.operands(id)) follow(operand);
-      for_each_mutation(id, [&](ValueId mutation) {
-        for_each_needed(mutation, [&](ValueId needed) { follow(needed); });
-      });
+      for_each_mutation(id,
+                        [&](ValueId mutation) { for_each_needed(mutation, [&](ValueId needed) { follow(needed); }); });
     } else if (trace_.category(id) == Category::Mutate && allocation_of_[id] != kNoValue) {
       follow(allocation_of_[id]);  // the result of a mutation of a sunk object: the exit repeats both
     } else if (is_dict_of_allocation(id)) {
@@ -284,13 +284,15 @@ class Analysis {
         const Guard& guard = trace_.guards[item.guard];
         if (trace_.values[guard.value].is_pre) continue;
         note_use(guard.value, position);
-        if (guard.fact == FactKind::Same || guard.fact == FactKind::Different) note_use(static_cast<ValueId>(guard.n), position);
+        if (guard.fact == FactKind::Same || guard.fact == FactKind::Different)
+          note_use(static_cast<ValueId>(guard.n), position);
         uses.push_back({position, guard.snapshot, trace_.snapshots[guard.snapshot].item});
       } else if (result_.is_live[item.value] && !trace_.values[item.value].is_pre) {
         for (ValueId operand : trace_.operands(item.value)) note_use(operand, position);
         note_use(item.value, position);
         // An error exit shows all that happened before, also within the instruction that raised.
-        if (trace_.values[item.value].snapshot >= 0) uses.push_back({position, trace_.values[item.value].snapshot, position});
+        if (trace_.values[item.value].snapshot >= 0)
+          uses.push_back({position, trace_.values[item.value].snapshot, position});
       }
     }
     if (trace_.end == EndKind::Return) {

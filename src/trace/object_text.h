@@ -1,6 +1,6 @@
 // Short texts of Python objects for dumps and explanations: names of functions, types and modules; the repr of scalars,
-// strings and tuples of them. No addresses, so texts are the same in every run; no user code, so they may be made at any
-// moment. A pending exception stays.
+// strings and tuples of them. No addresses, so texts are the same in every run; no user code, so they may be made at
+// any moment. A pending exception stays.
 #pragma once
 
 #include <Python.h>

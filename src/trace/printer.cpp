@@ -54,10 +54,11 @@ class Printer {
   explicit Printer(const Trace& trace) : trace_(trace) {}
 
   std::string print() {
-    text_ = "trace " + name_of_callable(reinterpret_cast<PyObject*>(trace_.code)) + " at unit " + std::to_string(trace_.unit) +
-            (trace_.is_call_entry ? "" : " inside") + "\n";
+    text_ = "trace " + name_of_callable(reinterpret_cast<PyObject*>(trace_.code)) + " at unit " +
+            std::to_string(trace_.unit) + (trace_.is_call_entry ? "" : " inside") + "\n";
     for (const TypeVersion& version : trace_.type_versions) text_ += "version of " + describe_type(version.type) + "\n";
-    for (const Item& item : trace_.items) item.guard >= 0 ? print_guard(trace_.guards[item.guard]) : print_node(item.value);
+    for (const Item& item : trace_.items)
+      item.guard >= 0 ? print_guard(trace_.guards[item.guard]) : print_node(item.value);
     print_end();
     for (size_t i = 0; i < trace_.snapshots.size(); i++) print_snapshot(i);
     for (size_t i = 0; i < trace_.frame_states.size(); i++) print_frame(i);
@@ -130,7 +131,8 @@ class Printer {
 
   void print_snapshot(size_t index) {
     const Snapshot& snapshot = trace_.snapshots[index];
-    text_ += "s" + std::to_string(index) + ": item " + std::to_string(snapshot.item) + " frame f" + std::to_string(snapshot.frame);
+    text_ += "s" + std::to_string(index) + ": item " + std::to_string(snapshot.item) + " frame f" +
+             std::to_string(snapshot.frame);
     if (snapshot.handled_exception >= 0) text_ += " handling " + number_of(snapshot.handled_exception);
     if (!snapshot.is_exact) text_ += " raise only";
     text_ += "\n";

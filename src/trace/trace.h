@@ -50,8 +50,8 @@ struct Value {
   int32_t n = 0;
   uint32_t first_operand = 0;  // into Trace::operands
   uint32_t operand_count = 0;
-  int32_t item = -1;           // its place in Trace::items
-  int32_t snapshot = -1;       // state in front of the instruction, for nodes that can raise; -1: cannot
+  int32_t item = -1;      // its place in Trace::items
+  int32_t snapshot = -1;  // state in front of the instruction, for nodes that can raise; -1: cannot
   PyObject* object = nullptr;
 };
 
@@ -72,30 +72,30 @@ struct Item {
 
 /// State of one frame at an exit. Callers' states are shared by all snapshots taken while their callee runs.
 struct FrameState {
-  PyObject* function = nullptr;           // strong; a function made in the trace has function_value instead
+  PyObject* function = nullptr;  // strong; a function made in the trace has function_value instead
   ValueId function_value = kNoValue;
-  PyCodeObject* code = nullptr;           // strong
-  int32_t unit = 0;                       // where it goes on: in front of this code unit
-  int32_t op_unit = 0;                    // the current instruction's own unit (where an exception is raised)
-  std::vector<ValueId> slots;             // locals, cells, free variables, stack; kNoValue: NULL
+  PyCodeObject* code = nullptr;                    // strong
+  int32_t unit = 0;                                // where it goes on: in front of this code unit
+  int32_t op_unit = 0;                             // the current instruction's own unit (where an exception is raised)
+  std::vector<ValueId> slots;                      // locals, cells, free variables, stack; kNoValue: NULL
   host::ResumeMode mode = host::ResumeMode::Push;  // how the callee's result is taken
   ValueId mode_value = kNoValue;
-  ValueId generator_value = kNoValue;     // the frame belongs to this generator, which was made in the trace
-  int32_t caller = -1;                    // FrameState of the next outer frame; -1: this is the root frame
+  ValueId generator_value = kNoValue;  // the frame belongs to this generator, which was made in the trace
+  int32_t caller = -1;                 // FrameState of the next outer frame; -1: this is the root frame
 };
 
 /// The state of the whole frame chain in front of one instruction.
 struct Snapshot {
-  int32_t frame = -1;                      // innermost FrameState
-  int32_t item = 0;                        // number of items recorded before it
-  ValueId handled_exception = kNoValue;    // sys.exc_info() at this place
-  bool is_exact = true;                    // false: only good for raising (a C call lies between), never for resuming
+  int32_t frame = -1;                    // innermost FrameState
+  int32_t item = 0;                      // number of items recorded before it
+  ValueId handled_exception = kNoValue;  // sys.exc_info() at this place
+  bool is_exact = true;                  // false: only good for raising (a C call lies between), never for resuming
 };
 
 enum class EndKind : uint8_t {
-  Return,     // the root frame returned `result`
-  Exit,       // ends in front of the instruction of `end_snapshot`
-  Raise,      // unused by the recorder for now: an uncaught exception ends in front of the raising instruction (Exit)
+  Return,  // the root frame returned `result`
+  Exit,    // ends in front of the instruction of `end_snapshot`
+  Raise,   // unused by the recorder for now: an uncaught exception ends in front of the raising instruction (Exit)
 };
 
 struct TypeVersion {
@@ -104,8 +104,8 @@ struct TypeVersion {
   bool has_all_lookups = false;  // Trace::type_lookups holds every look-up in the type that the trace relies on
 };
 
-/// What a look-up of `name` in `type` (along its MRO) found. Lets an entry survive changes of a class that do not concern
-/// it: when the type's version has moved, its look-ups are repeated.
+/// What a look-up of `name` in `type` (along its MRO) found. Lets an entry survive changes of a class that do not
+/// concern it: when the type's version has moved, its look-ups are repeated.
 struct TypeLookup {
   PyTypeObject* type = nullptr;  // strong; also a row of Trace::type_versions
   PyObject* name = nullptr;      // strong
@@ -141,25 +141,25 @@ class Trace {
   std::vector<Guard> guards;
   std::vector<FrameState> frame_states;
   std::vector<Snapshot> snapshots;
-  std::vector<TypeVersion> type_versions;     // each type's version tag when recorded
-  std::vector<TypeLookup> type_lookups;       // may be empty: then a moved version fails
+  std::vector<TypeVersion> type_versions;  // each type's version tag when recorded
+  std::vector<TypeLookup> type_lookups;    // may be empty: then a moved version fails
   std::vector<host::TensorMetaRef> tensor_metas;
-  host::StateWord state_word;                 // torch state at entry
+  host::StateWord state_word;  // torch state at entry
 
   // ---- the place
-  PyObject* function = nullptr;               // strong; root function
-  PyCodeObject* code = nullptr;               // strong
-  PyObject* globals = nullptr;                // strong; globals of the root frame
-  int32_t unit = 0;                           // where the root frame was entered (0 units before RESUME: a call)
-  bool is_call_entry = true;                  // entered by a call: Arg n is parameter slot n
-  int32_t slot_count = 0;                     // Arg n < slot_count
+  PyObject* function = nullptr;  // strong; root function
+  PyCodeObject* code = nullptr;  // strong
+  PyObject* globals = nullptr;   // strong; globals of the root frame
+  int32_t unit = 0;              // where the root frame was entered (0 units before RESUME: a call)
+  bool is_call_entry = true;     // entered by a call: Arg n is parameter slot n
+  int32_t slot_count = 0;        // Arg n < slot_count
 
   // ---- the end
   EndKind end = EndKind::Return;
   ValueId result = kNoValue;
   int32_t end_snapshot = -1;
-  int end_reason = 0;                         // row of capture/unsupported.def
-  std::string end_text;                       // what could not be recorded, for explain
+  int end_reason = 0;    // row of capture/unsupported.def
+  std::string end_text;  // what could not be recorded, for explain
 };
 
 /// Text of the whole trace, one item a line, stable across runs (no addresses).

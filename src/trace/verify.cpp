@@ -84,7 +84,8 @@ class Verifier {
     bool all_pre = true;
     for (size_t i = 0; i < operands.size(); i++) {
       if (operands[i] == kNoValue && may_lack_operand(value.kind, i)) continue;
-      if (!is_defined(operands[i], item)) return fail(where + "operand %" + std::to_string(operands[i]) + " is not defined before");
+      if (!is_defined(operands[i], item))
+        return fail(where + "operand %" + std::to_string(operands[i]) + " is not defined before");
       all_pre = all_pre && trace_.values[operands[i]].is_pre;
     }
     const bool may_be_pre = category == Category::Root || category == Category::Read || category == Category::Py ||
@@ -106,8 +107,10 @@ class Verifier {
       fail(where + "advance of what is no iterator of the trace");
     }
     if (value.kind == NodeKind::Suspend) {
-      if (trace_.values[operands[0]].kind != NodeKind::Generator) fail(where + "suspend of what is no generator of the trace");
-      if (value.n >= 0 && static_cast<size_t>(value.n) >= trace_.frame_states.size()) fail(where + "no such frame state");
+      if (trace_.values[operands[0]].kind != NodeKind::Generator)
+        fail(where + "suspend of what is no generator of the trace");
+      if (value.n >= 0 && static_cast<size_t>(value.n) >= trace_.frame_states.size())
+        fail(where + "no such frame state");
     }
     const bool needs_name = value.kind == NodeKind::DictItem || value.kind == NodeKind::Slot ||
                             value.kind == NodeKind::SetAttribute || value.kind == NodeKind::DeleteAttribute ||
@@ -137,11 +140,13 @@ class Verifier {
         if (guard.object == nullptr || !PyTuple_CheckExact(guard.object)) fail(where + "keys without a tuple");
         break;
       case FactKind::TensorMeta:
-        if (guard.n < 0 || static_cast<size_t>(guard.n) >= trace_.tensor_metas.size()) fail(where + "no such tensor metadata");
+        if (guard.n < 0 || static_cast<size_t>(guard.n) >= trace_.tensor_metas.size())
+          fail(where + "no such tensor metadata");
         break;
       case FactKind::Same:
       case FactKind::Different:
-        if (!is_defined(static_cast<ValueId>(guard.n), index)) return fail(where + "compared with a value not defined before");
+        if (!is_defined(static_cast<ValueId>(guard.n), index))
+          return fail(where + "compared with a value not defined before");
         if (is_pre && !trace_.values[guard.n].is_pre) fail(where + "entry guard compares with a late value");
         break;
       case FactKind::Absent:
@@ -153,7 +158,8 @@ class Verifier {
   }
 
   void verify_use(int32_t snapshot, int32_t item, const std::string& where) {
-    if (static_cast<size_t>(snapshot) >= trace_.snapshots.size()) return fail(where + "no snapshot " + std::to_string(snapshot));
+    if (static_cast<size_t>(snapshot) >= trace_.snapshots.size())
+      return fail(where + "no snapshot " + std::to_string(snapshot));
     if (trace_.snapshots[snapshot].item > item) fail(where + "its snapshot was taken after it");
   }
 
@@ -162,8 +168,10 @@ class Verifier {
     const std::string where = "frame state " + std::to_string(index) + ": ";
     if (state.code == nullptr) return fail(where + "no code");
     if (state.function == nullptr && state.function_value == kNoValue) return fail(where + "no function");
-    if (state.mode == host::ResumeMode::PushValue && state.mode_value == kNoValue) return fail(where + "no value to push");
-    if (state.caller == index || state.caller >= static_cast<int32_t>(trace_.frame_states.size())) fail(where + "no such caller");
+    if (state.mode == host::ResumeMode::PushValue && state.mode_value == kNoValue)
+      return fail(where + "no value to push");
+    if (state.caller == index || state.caller >= static_cast<int32_t>(trace_.frame_states.size()))
+      fail(where + "no such caller");
   }
 
   void verify_snapshot(int32_t index) {
@@ -171,9 +179,11 @@ class Verifier {
     const std::string where = "snapshot " + std::to_string(index) + ": ";
     auto check = [&](ValueId id) {
       if (id != kNoValue && !is_value(id)) fail(where + "no value " + std::to_string(id));
-      if (id != kNoValue && ok() && trace_.values[id].item >= snapshot.item) fail(where + "%" + std::to_string(id) + " is later");
+      if (id != kNoValue && ok() && trace_.values[id].item >= snapshot.item)
+        fail(where + "%" + std::to_string(id) + " is later");
     };
-    if (snapshot.frame < 0 || static_cast<size_t>(snapshot.frame) >= trace_.frame_states.size()) return fail(where + "no frame");
+    if (snapshot.frame < 0 || static_cast<size_t>(snapshot.frame) >= trace_.frame_states.size())
+      return fail(where + "no frame");
     check(snapshot.handled_exception);
     size_t depth = 0;
     for (int32_t frame = snapshot.frame; frame >= 0 && ok(); frame = trace_.frame_states[frame].caller) {
@@ -187,7 +197,8 @@ class Verifier {
     }
   }
 
-  // Frame states are shared: a frame that was fine for a smaller bound is fine for a larger one, and so are its callers.
+  // Frame states are shared: a frame that was fine for a smaller bound is fine for a larger one, and so are its
+  // callers.
   bool is_checked(int32_t frame, int32_t bound) {
     if (checked_.empty()) checked_.assign(trace_.frame_states.size(), -1);
     if (checked_[frame] >= 0 && checked_[frame] <= bound) return true;

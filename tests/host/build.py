@@ -7,6 +7,7 @@ Objects are kept in build/frame-tests/<version> and made again when a source or 
 """
 
 import concurrent.futures
+import fcntl
 import importlib.util
 import os
 import pathlib
@@ -47,6 +48,12 @@ def build():
     """Return the path of the module, made if it is missing or not up to date."""
     folder = ROOT / "build" / "frame-tests" / "{}.{}.{}".format(*sys.version_info)
     folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return build_in(folder)
+
+
+def build_in(folder):
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as executor:
         objects = list(executor.map(lambda source: compile_source(source, folder), list_sources()))
     module = folder / ("frame_tests" + sysconfig.get_config_var("EXT_SUFFIX"))
@@ -56,9 +63,11 @@ def build():
 
 
 def load():
-    """Import frame_tests, built first."""
+    """Import frame_tests, built first; child processes take what their parent has built."""
     if "frame_tests" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("frame_tests", build())
+        path = os.environ.get("REPRISE_FRAME_TESTS") or str(build())
+        os.environ["REPRISE_FRAME_TESTS"] = path
+        spec = importlib.util.spec_from_file_location("frame_tests", path)
         module = importlib.util.module_from_spec(spec)
         sys.modules["frame_tests"] = module
         spec.loader.exec_module(module)

@@ -118,49 +118,46 @@ class Finish(unittest.TestCase):
 class Raise(unittest.TestCase):
     """raise_in_frame at every boundary: the oracle is an exception raised by a trace function at the same instruction."""
 
-    def trace_and_raise(self, call, code, at):
-        """What happens if a trace function raises in front of the at-th instruction of the code."""
-        count = 0
+    def trace(self, call, code, on_opcode):
+        """Call with `on_opcode(frame)` in front of every instruction of the code."""
 
         def tracer(frame, event, arg):
-            nonlocal count
             if frame.f_code is not code:
                 return None
             frame.f_trace_opcodes = True
-            frame.f_trace_lines = False
-            if event == "opcode":
-                count += 1
-                if count == at:
-                    raise LookupError("injected")
+            if event == "opcode" and is_on:
+                on_opcode(frame)
             return tracer
 
+        is_on = False
         sys.settrace(tracer)
         try:
-            outcome = observe(call)
+            observe(call)  # 3.12 and 3.13 send opcode events from the second call on
+            is_on = True
+            return observe(call)
         finally:
             sys.settrace(None)
-        if outcome[0] == "raised":
-            return (*outcome[:2], [place for place in outcome[2] if place[0] != "tracer"])
-        return outcome
 
     def find_events(self, call, code):
         """Offsets at which a trace function is called."""
         offsets = []
-
-        def tracer(frame, event, arg):
-            if frame.f_code is not code:
-                return None
-            frame.f_trace_opcodes = True
-            if event == "opcode":
-                offsets.append(frame.f_lasti)
-            return tracer
-
-        sys.settrace(tracer)
-        try:
-            observe(call)
-        finally:
-            sys.settrace(None)
+        self.trace(call, code, lambda frame: offsets.append(frame.f_lasti))
         return offsets
+
+    def trace_and_raise(self, call, code, at):
+        """What happens if a trace function raises in front of the at-th instruction of the code."""
+        count = 0
+
+        def raise_at(frame):
+            nonlocal count
+            count += 1
+            if count == at:
+                raise LookupError("injected")
+
+        outcome = self.trace(call, code, raise_at)
+        if outcome[0] == "raised":
+            return (*outcome[:2], [place for place in outcome[2] if place[0] not in ("tracer", "raise_at")])
+        return outcome
 
     def check(self, function, call):
         code = function.__code__
@@ -169,7 +166,7 @@ class Raise(unittest.TestCase):
         resume = next(op[3] for op in units.values() if op[0] == "Resume")
         prologue = sum(op[3] <= resume for op in units.values())
         boundaries = count_boundaries(call, code)
-        self.find_events(call, code)  # 3.12 sends opcode events from the second call on
+        self.find_events(call, code)  # in 3.12 from the second trace function on
         events = self.find_events(call, code)
         executed = [i for i, offset in enumerate(events, 1) if offset // 2 in units and offset // 2 > resume]
         self.assertEqual(prologue + len(executed), boundaries)

@@ -17,7 +17,15 @@ import sysconfig
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FLAGS = ["-std=gnu++20", "-O2", "-g1", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-Wall", "-Wextra"]
-FOLDERS = ("src/base", "src/host/cpython", "src/host/torch", "src/trace", "src/guards", "src/entry", "tests/native_unit")
+FOLDERS = (
+    "src/base",
+    "src/host/cpython",
+    "src/host/torch",
+    "src/trace",
+    "src/guards",
+    "src/entry",
+    "tests/native_unit",
+)
 RUNTIME = ("execute.cpp", "exit.cpp", "run_node.cpp")
 
 
@@ -69,8 +77,10 @@ def build():
     module = folder / ("entry_tests" + sysconfig.get_config_var("EXT_SUFFIX"))
     if not module.exists() or any(path.stat().st_mtime > module.stat().st_mtime for path in objects):
         names = ("torch_python", "torch", "torch_cpu", "c10") if torch else ()
-        run([os.environ.get("CXX", "g++"), "-shared", *objects, "-o", module]
-            + [torch / "lib" / f"lib{name}.so" for name in names])
+        run(
+            [os.environ.get("CXX", "g++"), "-shared", *objects, "-o", module]
+            + [torch / "lib" / f"lib{name}.so" for name in names]
+        )
     return module
 
 

@@ -1,4 +1,4 @@
-"""Traces by hand: a small layer over entry_tests (module.cpp) in which tests say what a recorder would have recorded."""
+"""Traces by hand: a layer over entry_tests (module.cpp) in which tests say what a recorder would have recorded."""
 
 import dis
 
@@ -25,10 +25,21 @@ class Trace:
         code = function.__code__
         slots = len(code.co_varnames) + len(code.co_cellvars) + len(code.co_freevars)
         self.spec = dict(
-            items=[], frame_states=[], snapshots=[], tensor_metas=[], type_versions=[], type_lookups=[], function=function,
-            code=code, globals=function.__globals__, unit=unit, slot_count=slots if slot_count is None else slot_count,
-            result=-1, end_snapshot=-1, end_text="",
-        )  # fmt: skip
+            items=[],
+            frame_states=[],
+            snapshots=[],
+            tensor_metas=[],
+            type_versions=[],
+            type_lookups=[],
+            function=function,
+            code=code,
+            globals=function.__globals__,
+            unit=unit,
+            slot_count=slots if slot_count is None else slot_count,
+            result=-1,
+            end_snapshot=-1,
+            end_text="",
+        )
         self.pre = []
         self.function = function
         self.constants = {}
@@ -79,7 +90,9 @@ class Trace:
 
     # ---- exits
 
-    def frame(self, place, slots, function=None, caller=-1, mode=PUSH, mode_value=-1, function_value=-1, generator_value=-1):
+    def frame(
+        self, place, slots, function=None, caller=-1, mode=PUSH, mode_value=-1, function_value=-1, generator_value=-1
+    ):
         """place: (unit where it goes on, unit of the current instruction), see `before` and `behind`."""
         function = function or self.function
         self.spec["frame_states"].append(dict(

@@ -44,14 +44,17 @@ long to_long(PyObject* object) {
   return value;
 }
 
-PyObject* to_text(const std::string& text) { return PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())); }
+PyObject* to_text(const std::string& text) {
+  return PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
+}
 
 PyObject* get(PyObject* dict, const char* name) { return checked(PyDict_GetItemString(dict, name)); }
 PyObject* none_to_null(PyObject* object) { return object == Py_None ? nullptr : object; }
 
 std::vector<int32_t> to_ids(PyObject* sequence) {
   std::vector<int32_t> ids;
-  for (Py_ssize_t i = 0; i < PyTuple_Size(sequence); i++) ids.push_back(static_cast<int32_t>(to_long(PyTuple_GET_ITEM(sequence, i))));
+  for (Py_ssize_t i = 0; i < PyTuple_Size(sequence); i++)
+    ids.push_back(static_cast<int32_t>(to_long(PyTuple_GET_ITEM(sequence, i))));
   return ids;
 }
 
@@ -84,12 +87,14 @@ trace::FactKind find_fact_kind(PyObject* name) {
 // ---- traces
 
 void add_item(Trace& trace, PyObject* item) {
-  // ("node", kind, operands, object, n, pre, snapshot) or ("guard", value, kind, object, n, snapshot); `...` is no object
+  // ("node", kind, operands, object, n, pre, snapshot) or ("guard", value, kind, object, n, snapshot); `...` is no
+  // object
   auto at = [&](Py_ssize_t i) { return PyTuple_GET_ITEM(item, i); };
   auto object_at = [&](Py_ssize_t i) { return at(i) == Py_Ellipsis ? nullptr : at(i); };
   if (PyUnicode_CompareWithASCIIString(at(0), "node") == 0) {
     const std::vector<int32_t> operands = to_ids(at(2));
-    const ValueId id = trace.add_node(find_node_kind(at(1)), operands, object_at(3), static_cast<int32_t>(to_long(at(4))), at(5) == Py_True);
+    const ValueId id = trace.add_node(find_node_kind(at(1)), operands, object_at(3),
+                                      static_cast<int32_t>(to_long(at(4))), at(5) == Py_True);
     trace.values[id].snapshot = static_cast<int32_t>(to_long(at(6)));
   } else {
     trace.add_guard(static_cast<ValueId>(to_long(at(1))), find_fact_kind(at(2)), object_at(3), to_long(at(4)),
@@ -150,7 +155,9 @@ std::unique_ptr<Trace> to_trace(PyObject* spec) {
 }
 
 Trace& get_trace(PyObject* capsule) { return *static_cast<Trace*>(checked(PyCapsule_GetPointer(capsule, kTrace))); }
-entry::Entry& get_entry(PyObject* capsule) { return *static_cast<entry::Entry*>(checked(PyCapsule_GetPointer(capsule, kEntry))); }
+entry::Entry& get_entry(PyObject* capsule) {
+  return *static_cast<entry::Entry*>(checked(PyCapsule_GetPointer(capsule, kEntry)));
+}
 
 PyObject* py_make_trace(PyObject*, PyObject* spec) {
   return PyCapsule_New(to_trace(spec).release(), kTrace,
@@ -197,7 +204,9 @@ PyObject* py_liveness(PyObject*, PyObject* capsule) {
   PyObject* list = PyList_New(0);
   for (size_t i = 0; i < liveness.is_live.size(); i++) {
     const int32_t last = liveness.last_use[i];
-    PyObject* use = last == trace::kNeverUsed ? Py_NewRef(Py_None) : last == trace::kUsedAtEnd ? to_text("end") : PyLong_FromLong(last);
+    PyObject* use = last == trace::kNeverUsed   ? Py_NewRef(Py_None)
+                    : last == trace::kUsedAtEnd ? to_text("end")
+                                                : PyLong_FromLong(last);
     PyObject* pair = Py_BuildValue("(NN)", PyBool_FromLong(liveness.is_live[i]), use);
     PyList_Append(list, pair);
     Py_DECREF(pair);
@@ -221,8 +230,9 @@ PyObject* py_make_entry(PyObject*, PyObject* spec) {
     PyErr_SetString(PyExc_ValueError, reason.c_str());
     return nullptr;
   }
-  return PyCapsule_New(entry.release(), kEntry,
-                       [](PyObject* capsule) { delete static_cast<entry::Entry*>(PyCapsule_GetPointer(capsule, kEntry)); });
+  return PyCapsule_New(entry.release(), kEntry, [](PyObject* capsule) {
+    delete static_cast<entry::Entry*>(PyCapsule_GetPointer(capsule, kEntry));
+  });
 }
 
 std::vector<PyObject*> to_args(entry::Entry& entry, PyObject* list) {
@@ -269,8 +279,12 @@ PyObject* py_run(PyObject*, PyObject* args) {
 }
 
 PyObject* py_print_entry(PyObject*, PyObject* capsule) { return to_text(get_entry(capsule).print()); }
-PyObject* py_print_guards(PyObject*, PyObject* capsule) { return to_text(guards::print_guard_code(get_entry(capsule).guards().code())); }
-PyObject* py_describe_failure(PyObject*, PyObject* capsule) { return to_text(get_entry(capsule).describe_last_failure()); }
+PyObject* py_print_guards(PyObject*, PyObject* capsule) {
+  return to_text(guards::print_guard_code(get_entry(capsule).guards().code()));
+}
+PyObject* py_describe_failure(PyObject*, PyObject* capsule) {
+  return to_text(get_entry(capsule).describe_last_failure());
+}
 PyObject* py_drop_stamps(PyObject*, PyObject* capsule) {
   get_entry(capsule).guards().drop_stamps();
   Py_RETURN_NONE;
@@ -286,9 +300,10 @@ PyObject* py_explain(PyObject*, PyObject* args) {
 PyObject* py_statistics(PyObject*, PyObject* capsule) {
   const entry::Entry& entry = get_entry(capsule);
   const guards::GuardProgram::Statistics guards = get_entry(capsule).guards().statistics();
-  return Py_BuildValue("{s:K,s:K,s:K,s:n,s:n,s:n,s:n,s:n,s:K,s:K,s:K,s:K,s:n,s:n}", "full", guards.full_passes, "stamped", guards.stamped_passes,
-                       "repairs", guards.repairs, "ops", guards.op_count, "words", guards.word_count, "slow", guards.slow_op_count,
-                       "tensors", guards.tensor_count, "sets", guards.stamp_set_count, "runs", entry.statistics.runs, "failures",
+  return Py_BuildValue("{s:K,s:K,s:K,s:n,s:n,s:n,s:n,s:n,s:K,s:K,s:K,s:K,s:n,s:n}", "full", guards.full_passes,
+                       "stamped", guards.stamped_passes, "repairs", guards.repairs, "ops", guards.op_count, "words",
+                       guards.word_count, "slow", guards.slow_op_count, "tensors", guards.tensor_count, "sets",
+                       guards.stamp_set_count, "runs", entry.statistics.runs, "failures",
                        entry.statistics.guard_failures, "end_exits", entry.statistics.end_exits, "error_exits",
                        entry.statistics.error_exits, "steps", static_cast<Py_ssize_t>(entry.steps().size()), "bytes",
                        static_cast<Py_ssize_t>(entry.size_bytes()));
@@ -389,7 +404,8 @@ PyObject* py_time_look_up(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "OOl", &capsule, &calls, &repeat)) return nullptr;
   DispatcherHandle& handle = get_dispatcher(capsule);
   std::vector<std::vector<PyObject*>> slots;
-  for (Py_ssize_t i = 0; i < PyList_Size(calls); i++) slots.push_back(to_args(get_entry(handle.capsules[0]), PyList_GET_ITEM(calls, i)));
+  for (Py_ssize_t i = 0; i < PyList_Size(calls); i++)
+    slots.push_back(to_args(get_entry(handle.capsules[0]), PyList_GET_ITEM(calls, i)));
   size_t next = 0;
   bool ok = true;
   const double time = best_of_rounds_us(repeat, [&] {
@@ -424,10 +440,11 @@ PyObject* guarded(PyObject* self, PyObject* argument) {
 PyMethodDef kMethods[] = {
 #define ONE(name) {#name, guarded<py_##name>, METH_O, nullptr}
 #define MANY(name) {#name, guarded<py_##name>, METH_VARARGS, nullptr}
-    ONE(make_trace), ONE(print_trace), ONE(verify_trace), ONE(describe_object), ONE(describe_values), ONE(describe_guards),
-    MANY(truncate), ONE(liveness), ONE(time_liveness), ONE(make_entry), MANY(check), MANY(run), ONE(print_entry), ONE(print_guards),
-    ONE(describe_failure), ONE(drop_stamps), MANY(explain), ONE(statistics), MANY(time_check), ONE(make_dispatcher),
-    MANY(find_candidates), MANY(look_up), MANY(time_look_up), ONE(traverse), {nullptr, nullptr, 0, nullptr}};
+    ONE(make_trace),       ONE(print_trace), ONE(verify_trace),  ONE(describe_object), ONE(describe_values),
+    ONE(describe_guards),  MANY(truncate),   ONE(liveness),      ONE(time_liveness),   ONE(make_entry),
+    MANY(check),           MANY(run),        ONE(print_entry),   ONE(print_guards),    ONE(describe_failure),
+    ONE(drop_stamps),      MANY(explain),    ONE(statistics),    MANY(time_check),     ONE(make_dispatcher),
+    MANY(find_candidates), MANY(look_up),    MANY(time_look_up), ONE(traverse),        {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef kModule = {PyModuleDef_HEAD_INIT, "entry_tests", nullptr, -1, kMethods, nullptr, nullptr, nullptr, nullptr};
 

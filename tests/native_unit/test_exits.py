@@ -48,7 +48,11 @@ def test_a_late_guard_that_fails_goes_on_in_the_frame():
 def test_every_late_fact_is_checked(fact, options, good, bad):
     trace = Trace(double)
     x, y = trace.arg(0), trace.arg(1)
-    value = trace.call(lambda x: x, x) if fact != "Present" else trace.node("DictItem", trace.call(lambda x: {"k": x} if x else {}, x), object="k")
+    value = (
+        trace.call(lambda x: x, x)
+        if fact != "Present"
+        else trace.node("DictItem", trace.call(lambda x: {"k": x} if x else {}, x), object="k")
+    )
     frame = trace.frame(before(double, "RETURN_VALUE"), [x, y, -1, trace.const("left")])
     trace.guard(value, fact, snapshot=trace.snapshot(frame), **options)
     entry = trace.ret(trace.const("stayed")).entry()
@@ -199,7 +203,9 @@ def total_of(items):
     return total
 
 
-@pytest.mark.parametrize("items", [[1, 2, 3, 4], (1, 2, 3, 4), range(1, 5), {1: 0, 2: 0, 3: 0, 4: 0}], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize(
+    "items", [[1, 2, 3, 4], (1, 2, 3, 4), range(1, 5), {1: 0, 2: 0, 3: 0, 4: 0}], ids=lambda x: type(x).__name__
+)
 def test_an_iterator_goes_on_where_the_trace_left_it(items):
     def build(t, x):
         iterator = t.node("Iterator", x)
@@ -359,9 +365,17 @@ def test_a_frame_of_a_function_that_was_made_in_the_trace():
     x = trace.arg(0)
     cell = trace.node("Cell")
     trace.node("SetCell", cell, trace.const(30))
-    made = trace.node("Function", trace.const(globals()), -1, -1, -1, trace.node("Tuple", cell), object=template.__code__)
+    made = trace.node(
+        "Function", trace.const(globals()), -1, -1, -1, trace.node("Tuple", cell), object=template.__code__
+    )
     outer = trace.frame(behind(caller, "CALL"), [x, -1])
-    inner = trace.frame(before(template, "BINARY_OP"), [x, cell, x, trace.const(30)], function=template, function_value=made, caller=outer)
+    inner = trace.frame(
+        before(template, "BINARY_OP"),
+        [x, cell, x, trace.const(30)],
+        function=template,
+        function_value=made,
+        caller=outer,
+    )
     assert trace.exit(trace.snapshot(inner)).entry()(1) == 36
 
 
@@ -395,9 +409,13 @@ def raising_entry(exact=True):
     outer = trace.frame(behind(handles, "CALL"), slots)
     middle = trace.frame(behind(calls_fails, "CALL"), [x], function=calls_fails, caller=outer)
     if exact:
-        inner = trace.frame(before(fails, "CALL"), [x, trace.const(1), -1, trace.const(int), x], function=fails, caller=middle)
+        inner = trace.frame(
+            before(fails, "CALL"), [x, trace.const(1), -1, trace.const(int), x], function=fails, caller=middle
+        )
     else:
-        inner = trace.frame(before(calls_fails, "CALL"), [x, -1, trace.const(fails), x], function=calls_fails, caller=outer)
+        inner = trace.frame(
+            before(calls_fails, "CALL"), [x, -1, trace.const(fails), x], function=calls_fails, caller=outer
+        )
     value = trace.call(int, x, snapshot=trace.snapshot(inner, exact=exact))
     return trace.ret(trace.node("Binary", value, trace.const(1))).entry()
 
@@ -421,7 +439,9 @@ def test_an_exception_that_nobody_handles_has_the_users_lines():
     trace = Trace(calls_fails)
     x = trace.arg(0)
     outer = trace.frame(behind(calls_fails, "CALL"), [x])
-    inner = trace.frame(before(fails, "CALL"), [x, trace.const(1), -1, trace.const(int), x], function=fails, caller=outer)
+    inner = trace.frame(
+        before(fails, "CALL"), [x, trace.const(1), -1, trace.const(int), x], function=fails, caller=outer
+    )
     entry = trace.ret(trace.call(int, x, snapshot=trace.snapshot(inner))).entry()
     with pytest.raises(ValueError) as expected:
         calls_fails("x")
@@ -537,7 +557,12 @@ def test_exits_leak_nothing():
 
     def once():
         entry("x")
-        end_in(total_of, before(total_of, "FOR_ITER"), lambda t, x: [x, t.const(1), t.const(2), t.node("Iterator", t.node("List", x))], 5)
+        end_in(
+            total_of,
+            before(total_of, "FOR_ITER"),
+            lambda t, x: [x, t.const(1), t.const(2), t.node("Iterator", t.node("List", x))],
+            5,
+        )
 
     for _ in range(3):
         once()

@@ -58,7 +58,9 @@ def test_reads_of_late_values():
 def test_missing_things_read_as_null():
     def build(trace, x):
         item = trace.node("DictItem", late(trace, x), object="k")
-        trace.guard(item, "Absent", snapshot=trace.snapshot(trace.frame(before(function, "BINARY_OP"), [x, x, x, x, x])))
+        trace.guard(
+            item, "Absent", snapshot=trace.snapshot(trace.frame(before(function, "BINARY_OP"), [x, x, x, x, x]))
+        )
         return trace.node("DictItem", late(trace, x), object="j")
 
     assert run(build, {"j": 2}) == 2
@@ -113,11 +115,17 @@ def test_functions_are_made_with_all_their_parts():
         defaults = trace.node("Tuple", x)
         keywords = trace.node("Dict", trace.const("b"), x)
         annotations = trace.const(("a", int))
-        return trace.node("Function", trace.const(globals()), defaults, keywords, annotations, closure, object=template.__code__)
+        return trace.node(
+            "Function", trace.const(globals()), defaults, keywords, annotations, closure, object=template.__code__
+        )
 
     made = run(build, 3)
     assert made() == (3, 3, 3)
-    assert made.__annotations__ == {"a": int} and made.__module__ == __name__ and made.__qualname__ == template.__qualname__
+    assert (
+        made.__annotations__ == {"a": int}
+        and made.__module__ == __name__
+        and made.__qualname__ == template.__qualname__
+    )
 
 
 def test_effects_run_in_order_on_what_existed_before():

@@ -74,7 +74,9 @@ def test_source_paths_read_like_python():
     modules = trace.node("DictItem", fields, object="_modules")
     layer = trace.node("DictItem", modules, object="layer")
     first = trace.node("DictItem", modules, object="0")
-    weight = trace.node("DictItem", trace.node("DictItem", trace.node("InstanceDict", first), object="_parameters"), object="weight")
+    weight = trace.node(
+        "DictItem", trace.node("DictItem", trace.node("InstanceDict", first), object="_parameters"), object="weight"
+    )
     items = trace.node("DictItem", fields, object="items")
     item = trace.node("SequenceItem", items, n=1)
     table = trace.node("DictItem", fields, object="table")
@@ -87,10 +89,23 @@ def test_source_paths_read_like_python():
     total = trace.node("Binary", length, item, n=ADD)
     late = trace.call(len, x)
     texts = native.describe_values(trace.ret(late).native())
-    assert [texts[i] for i in (x, model, layer, first, weight, items, item, key, own, other, builtin, length, defaults, total)] == [
-        "x", "model", "model.layer", "model[0]", "model[0].weight", "model.items", "model.items[1]", "model.table['k']",
-        "GLOBAL", "types.FunctionType", "len", "len(model.items)", "method.__defaults__", "(len(model.items) + model.items[1])",
-    ]  # fmt: skip
+    expected = {
+        x: "x",
+        model: "model",
+        layer: "model.layer",
+        first: "model[0]",
+        weight: "model[0].weight",
+        items: "model.items",
+        item: "model.items[1]",
+        key: "model.table['k']",
+        own: "GLOBAL",
+        other: "types.FunctionType",
+        builtin: "len",
+        length: "len(model.items)",
+        defaults: "method.__defaults__",
+        total: "(len(model.items) + model.items[1])",
+    }
+    assert {i: texts[i] for i in expected} == expected
     assert texts[late] == f"%{late}"
 
 

@@ -5,6 +5,7 @@ import functools
 import math
 import operator
 import pathlib
+import types
 
 import numpy as np
 import pytest
@@ -87,6 +88,7 @@ NOT_TORCH = [
     np.add, np.ndarray.sum, functools.partial(torch.add, 1), object.__new__, torch.nn.Linear(1, 1), abs,
     lambda: 0, torch.nn.functional.relu, torch.Tensor.__repr__, torch.nn.Module, torch.no_grad, torch, torch.float32,
     object().__init__, str.join, torch.broadcast_tensors,
+    types.ModuleType, types.ModuleType.__getattribute__, type(torch).__repr__, object.__init__,
 ]  # fmt: skip
 
 CASES = [(kind, callable_) for kind, callables in SAMPLES.items() for callable_ in callables]

@@ -1,5 +1,5 @@
-// Code objects of a few raw instructions, without RESUME: their frames are invisible to tracebacks, sys._getframe and our
-// hook. Private to host/cpython.
+// Code objects of a few raw instructions, without RESUME: their frames are invisible to tracebacks, sys._getframe and
+// our hook. Private to host/cpython.
 #pragma once
 
 #include <Python.h>

@@ -13,7 +13,8 @@
 namespace reprise::host {
 namespace {
 
-// --- tables -----------------------------------------------------------------------------------------------------------
+// --- tables
+// -----------------------------------------------------------------------------------------------------------
 
 #if PY_VERSION_HEX >= 0x030D0000
 #define REPRISE_CPYTHON(name, opcode, v311, v312, v313) REPRISE_ROW_##v313(name, opcode)
@@ -72,7 +73,8 @@ void apply_table(Instruction* instruction) {
   if (get_op_kind(instruction->op) != OpKind::Move) instruction->flags |= kInstructionMayCall;
 }
 
-// --- arguments --------------------------------------------------------------------------------------------------------
+// --- arguments
+// --------------------------------------------------------------------------------------------------------
 
 constexpr bool kIs312 = PY_VERSION_HEX >= 0x030C0000;
 constexpr bool kIs313 = PY_VERSION_HEX >= 0x030D0000;
@@ -205,7 +207,8 @@ PyObject* find_object(PyCodeObject* code, const Instruction& instruction) {
   }
 }
 
-// --- jumps ------------------------------------------------------------------------------------------------------------
+// --- jumps
+// ------------------------------------------------------------------------------------------------------------
 
 bool is_jump(Op op) {
   switch (op) {
@@ -248,7 +251,8 @@ int32_t get_target_unit(const Instruction& instruction, int32_t arg) {
   return instruction.next_unit + arg + skipped;
 }
 
-// --- the decoder ------------------------------------------------------------------------------------------------------
+// --- the decoder
+// ------------------------------------------------------------------------------------------------------
 
 class Decoder {
  public:
@@ -396,7 +400,8 @@ CodeInfo* get_code_info(PyCodeObject* code) {
   const Py_ssize_t index = get_host_state().code_extra_index;
   auto* object = reinterpret_cast<PyObject*>(code);
   void* extra = nullptr;
-  if (get_extra(object, index, &extra) == 0 && extra != nullptr) [[likely]] return static_cast<CodeInfo*>(extra);
+  if (get_extra(object, index, &extra) == 0 && extra != nullptr) [[likely]]
+    return static_cast<CodeInfo*>(extra);
   PyObject *type, *value, *traceback;  // callers may have an exception pending
   PyErr_Fetch(&type, &value, &traceback);
   CodeInfo* info = make_code_info(code).release();

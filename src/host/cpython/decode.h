@@ -1,8 +1,9 @@
 // Decoded bytecode: what every other folder knows of CPython's instructions.
 //
-// A code object is decoded once into an array of version-neutral instructions (opcodes.def); the result lives in the code
-// object itself (co_extra) and dies with it. EXTENDED_ARG prefixes, inline caches, specialised and instrumented forms are
-// gone; KW_NAMES, PRECALL and CALL are one `Call`, so every instruction starts at a boundary where a frame can be left.
+// A code object is decoded once into an array of version-neutral instructions (opcodes.def); the result lives in the
+// code object itself (co_extra) and dies with it. EXTENDED_ARG prefixes, inline caches, specialised and instrumented
+// forms are gone; KW_NAMES, PRECALL and CALL are one `Call`, so every instruction starts at a boundary where a frame
+// can be left.
 //
 // Units are CPython's 2-byte code units, counted from the first; a byte offset (f_lasti, dis) is twice a unit.
 // Threads: all functions need the GIL.
@@ -57,26 +58,27 @@ struct Instruction {
   Op op = Op::HandOver;
   uint8_t flags = 0;
   ResumeMode resume = ResumeMode::Never;
-  uint8_t opcode = 0;      // CPython's number, without specialisation
-  int32_t arg = 0;         // neutral: the index of a name, constant or local, a count, ... without flag bits
-  int32_t pops = 0;        // slots removed from the value stack before results are pushed
-  int32_t unit = 0;        // the boundary: first unit, EXTENDED_ARG and KW_NAMES included
-  int32_t op_unit = 0;     // the opcode's own unit, CPython's f_lasti / 2 while it runs
-  int32_t next_unit = 0;   // the boundary behind it, inline caches skipped
-  int32_t next = 0;        // index of the instruction at `next_unit`
-  int32_t target = -1;     // index of the jump target, or -1
-  PyObject* object = nullptr;  // borrowed from the code: the name, the constant, or Call's keyword names (may be nullptr)
+  uint8_t opcode = 0;     // CPython's number, without specialisation
+  int32_t arg = 0;        // neutral: the index of a name, constant or local, a count, ... without flag bits
+  int32_t pops = 0;       // slots removed from the value stack before results are pushed
+  int32_t unit = 0;       // the boundary: first unit, EXTENDED_ARG and KW_NAMES included
+  int32_t op_unit = 0;    // the opcode's own unit, CPython's f_lasti / 2 while it runs
+  int32_t next_unit = 0;  // the boundary behind it, inline caches skipped
+  int32_t next = 0;       // index of the instruction at `next_unit`
+  int32_t target = -1;    // index of the jump target, or -1
+  PyObject* object =
+      nullptr;  // borrowed from the code: the name, the constant, or Call's keyword names (may be nullptr)
 };
 
 /// The decoded form of one code object. Owned by it.
 struct CodeInfo {
-  PyCodeObject* code = nullptr;               // borrowed
+  PyCodeObject* code = nullptr;  // borrowed
   std::unique_ptr<Instruction[]> instructions;
   int32_t instruction_count = 0;
-  std::unique_ptr<int32_t[]> index_of_unit;   // -1 where no instruction starts
+  std::unique_ptr<int32_t[]> index_of_unit;  // -1 where no instruction starts
   int32_t unit_count = 0;
-  int32_t slot_count = 0;                     // locals, cells and free variables, then the deepest value stack
-  const char* undecodable = nullptr;          // why there are no instructions; nullptr: there are
+  int32_t slot_count = 0;             // locals, cells and free variables, then the deepest value stack
+  const char* undecodable = nullptr;  // why there are no instructions; nullptr: there are
 
   // For one client (runtime's table of entries); freed with the code object.
   void* client = nullptr;

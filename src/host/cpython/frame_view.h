@@ -1,7 +1,7 @@
 // Inline access to CPython's frames and thread state, for the evaluator and for the files of this folder.
 //
-// v311.h, v312.h and v313.h each define the same functions and the same FrameLink in namespace `view`; they are the only
-// headers that include CPython's internals. Everybody else uses frame.h.
+// v311.h, v312.h and v313.h each define the same functions and the same FrameLink in namespace `view`; they are the
+// only headers that include CPython's internals. Everybody else uses frame.h.
 #pragma once
 
 #include <Python.h>

@@ -35,7 +35,8 @@ bool is_stack_low() {
 }
 
 bool is_recursion_deep(PyThreadState* thread) {
-  if (view::recursion_depth(thread) < kDepthWithoutCheck) [[likely]] return false;
+  if (view::recursion_depth(thread) < kDepthWithoutCheck) [[likely]]
+    return false;
   return view::c_recursion_left(thread) < kRecursionReserve || is_stack_low();
 }
 
@@ -43,16 +44,20 @@ PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag);
 
 }  // namespace
 
-// Puts our entry point in or out, as the state wants it. A hook that somebody put over ours stays when ours goes.
+// Puts our entry point in or out, as the state wants it. A hook that somebody put over ours stays when ours goes; when
+// it goes later and puts ours back, ours takes itself out (see evaluate).
 void update_eval_frame() {
   HostState& state = get_host_state();
-  const bool is_wanted = (state.client != nullptr || state.temporary_installs > 0) && state.suspensions == 0;
+  const bool is_wanted = state.temporary_installs > 0 || (state.client != nullptr && state.suspensions == 0);
   const FrameHook current = _PyInterpreterState_GetEvalFrameFunc(state.interpreter);
   if (is_wanted && current != evaluate) {
+    if (state.base == nullptr) state.base = current;
     state.previous = current;
     _PyInterpreterState_SetEvalFrameFunc(state.interpreter, evaluate);
   } else if (!is_wanted && current == evaluate) {
     _PyInterpreterState_SetEvalFrameFunc(state.interpreter, state.previous);
+    if (state.previous == state.base) state.base = nullptr;
+    state.previous = state.base;
   }
 }
 
@@ -84,12 +89,17 @@ PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag) {
     PyObject* result = nullptr;
     if (take_capture_request(thread, frame, throwflag, &result)) return result;
   }
-  if (is_own_frame(frame)) [[unlikely]] return run_default(thread, frame, throwflag);
-  if (is_recursion_deep(thread)) [[unlikely]] return run_without_hook(thread, frame, throwflag);
+  if (is_own_frame(frame)) [[unlikely]]
+    return run_default(thread, frame, throwflag);
+  if (is_recursion_deep(thread)) [[unlikely]]
+    return run_without_hook(thread, frame, throwflag);
   if (state.previous != _PyEval_EvalFrameDefault && frame == frame_passed_on) [[unlikely]] {
     return run_default(thread, frame, throwflag);
   }
-  if (state.client == nullptr) return run_previous(thread, frame, throwflag);
+  if (state.client == nullptr) {
+    update_eval_frame();
+    return run_previous(thread, frame, throwflag);
+  }
   return state.client(thread, frame, throwflag);
 }
 

@@ -10,7 +10,7 @@ namespace reprise::host {
 namespace {
 
 bool make_names(Names* names) {
-#define REPRISE_NAME(member, text)                        \
+#define REPRISE_NAME(member, text)                  \
   names->member = PyUnicode_InternFromString(text); \
   if (names->member == nullptr) return false;
 #include "host/cpython/names.def"

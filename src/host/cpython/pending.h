@@ -1,5 +1,5 @@
-// CPython's pending work between instructions: signals, pending calls, a request for the GIL, scheduled garbage collection,
-// asynchronous exceptions.
+// CPython's pending work between instructions: signals, pending calls, a request for the GIL, scheduled garbage
+// collection, asynchronous exceptions.
 #pragma once
 
 #include <Python.h>

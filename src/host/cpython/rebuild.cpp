@@ -3,11 +3,11 @@
 #include <vector>
 
 #include "host/cpython/capture_request.h"
+#include "host/cpython/frame_exit.h"
 #include "host/cpython/frame_view.h"
 #include "host/cpython/hook.h"
 #include "host/cpython/host_state.h"
 #include "host/cpython/private_api.h"
-#include "host/cpython/frame_exit.h"
 
 namespace reprise::host {
 namespace {
@@ -208,7 +208,8 @@ class Chain {
 
 #if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030D0000
 
-// 3.12 exports nothing that clears a frame: its evaluator must execute a RETURN_VALUE. Almost every code object has one.
+// 3.12 exports nothing that clears a frame: its evaluator must execute a RETURN_VALUE. Almost every code object has
+// one.
 const Instruction* find_return(PyCodeObject* code) {
   const CodeInfo* info = get_code_info(code);
   if (info == nullptr) return nullptr;
@@ -267,8 +268,7 @@ void fill_frame(Frame* frame, FrameSpec& spec) {
 }
 
 PyObject* resume_chain(PyThreadState* thread, Frame* outermost, FrameSpec* specs, int32_t count,
-                       PyObject* handled_exception, bool raise_innermost, ContinueFrame continue_frame,
-                       void* context) {
+                       PyObject* handled_exception, bool raise_innermost, ContinueFrame continue_frame, void* context) {
   PyObject* saved = nullptr;
   if (handled_exception != nullptr) saved = PyErr_GetHandledException();
   PyObject* result;

@@ -1,8 +1,8 @@
 // Side exits: from computed values back into real frames.
 //
-// No frame is ever allocated, cleared or popped here: CPython's own call path makes each frame (its function is called with
-// placeholder arguments and our hook takes the frame over before it has executed anything), and CPython's own return path
-// takes it away. Works without an installed hook: it is installed for the duration of such a call.
+// No frame is ever allocated, cleared or popped here: CPython's own call path makes each frame (its function is called
+// with placeholder arguments and our hook takes the frame over before it has executed anything), and CPython's own
+// return path takes it away. Works without an installed hook: it is installed for the duration of such a call.
 //
 // Ownership: slots of a FrameSpec are owned references that are moved into the frame, on failure too.
 // Threads: the GIL is held; the thread is the one that goes on executing.
@@ -20,14 +20,14 @@ namespace reprise::host {
 /// One frame of a chain. All but the innermost wait for a callee: their operands are popped, `next_unit` is behind the
 /// instruction that made the call, and `mode` says what the callee's result becomes.
 struct FrameSpec {
-  PyObject* function = nullptr;   // borrowed
-  int32_t next_unit = 0;          // the boundary at which the frame goes on
-  PyObject** slots = nullptr;     // locals, cells, free variables, value stack; each owned or NULL
+  PyObject* function = nullptr;  // borrowed
+  int32_t next_unit = 0;         // the boundary at which the frame goes on
+  PyObject** slots = nullptr;    // locals, cells, free variables, value stack; each owned or NULL
   int32_t slot_count = 0;
   ResumeMode mode = ResumeMode::Push;
   PyObject* mode_value = nullptr;  // owned; for ResumeMode::PushValue
-  PyObject* generator = nullptr;   // borrowed; the frame belongs to this suspended generator (from make_generator), which
-                                   // the next outer frame iterates: its slots hold the same object
+  PyObject* generator = nullptr;   // borrowed; the frame belongs to this suspended generator (from make_generator),
+                                  // which the next outer frame iterates: its slots hold the same object
 };
 
 /// How a rebuilt frame goes on: evaluates it and returns its result, like a FrameHook.
@@ -46,19 +46,21 @@ void fill_frame(Frame* frame, FrameSpec& spec);
 /// `handled_exception`: what sys.exception() is in the innermost frame; nullptr: as it is now.
 /// `raise_innermost`: an exception is set, and the innermost frame raises it at the instruction that ends at its
 ///                    `next_unit` (its operands need not be popped).
-/// Every frame is continued by `continue_frame(context, ...)` with throwflag 0: exceptions have found their handler before.
-PyObject* resume_chain(PyThreadState* thread, Frame* outermost, FrameSpec* specs, int32_t count, PyObject* handled_exception,
-                       bool raise_innermost, ContinueFrame continue_frame, void* context);
+/// Every frame is continued by `continue_frame(context, ...)` with throwflag 0: exceptions have found their handler
+/// before.
+PyObject* resume_chain(PyThreadState* thread, Frame* outermost, FrameSpec* specs, int32_t count,
+                       PyObject* handled_exception, bool raise_innermost, ContinueFrame continue_frame, void* context);
 
 enum class GeneratorState : uint8_t { Created, Suspended };
 
-/// A new generator, coroutine or async generator of `spec.function` that stands at `spec.next_unit`. `handled_exception`:
-/// what its except blocks handle, or nullptr. A new reference, or nullptr with an exception set.
+/// A new generator, coroutine or async generator of `spec.function` that stands at `spec.next_unit`.
+/// `handled_exception`: what its except blocks handle, or nullptr. A new reference, or nullptr with an exception set.
 /// For a generator that `resume_chain` resumes later in the middle, the state is Suspended.
 PyObject* make_generator(FrameSpec& spec, GeneratorState state, PyObject* handled_exception);
 
-/// Leaves an existing frame, which is not linked to the thread, with a computed result (stolen) or, for nullptr, with the
-/// exception that is set. Executes nothing of it and adds no traceback entry. Returns `value`: what the hook returns.
+/// Leaves an existing frame, which is not linked to the thread, with a computed result (stolen) or, for nullptr, with
+/// the exception that is set. Executes nothing of it and adds no traceback entry. Returns `value`: what the hook
+/// returns.
 PyObject* finish_frame(PyThreadState* thread, Frame* frame, PyObject* value);
 
 /// The exception that is set is raised in `frame` (not linked) at `op_unit`: adds the traceback entry and looks for a

@@ -1,7 +1,7 @@
 // CPython 3.11: the internals that frame_view.h gives to the evaluator. Layout facts hold for every 3.11.x.
 //
-// A frame stands at the unit in front of the next one (`prev_instr`), and a thread reaches its frames through a chain of
-// _PyCFrame on the C stack, one for each evaluator. Tracing is a bit in that _PyCFrame.
+// A frame stands at the unit in front of the next one (`prev_instr`), and a thread reaches its frames through a chain
+// of _PyCFrame on the C stack, one for each evaluator. Tracing is a bit in that _PyCFrame.
 #pragma once
 
 #include <Python.h>

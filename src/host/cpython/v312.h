@@ -1,7 +1,7 @@
 // CPython 3.12: the internals that frame_view.h gives to the evaluator. Layout facts hold for every 3.12.x.
 //
-// As 3.11, but tracing goes through sys.monitoring: code objects are instrumented in place, and one version number of the
-// interpreter says for which set of tools. Python and C recursion are counted apart.
+// As 3.11, but tracing goes through sys.monitoring: code objects are instrumented in place, and one version number of
+// the interpreter says for which set of tools. Python and C recursion are counted apart.
 #pragma once
 
 #include <Python.h>
@@ -54,11 +54,12 @@ inline bool has_pending_work(PyThreadState* thread) {
 
 inline uint64_t monitoring_version(PyThreadState* thread) { return thread->interp->monitoring_version; }
 
-/// Tracing, profiling or monitoring is on for what this frame does, or CPython has yet to take old instrumentation out of
-/// its code (it does so at the next RESUME that it executes).
+/// Tracing, profiling or monitoring is on for what this frame does, or CPython has yet to take old instrumentation out
+/// of its code (it does so at the next RESUME that it executes).
 inline bool is_observed(PyThreadState* thread, PyCodeObject* code) {
   if (thread->tracing) return true;
-  if (monitoring_version(thread) == 0 && code->_co_monitoring == nullptr) [[likely]] return false;
+  if (monitoring_version(thread) == 0 && code->_co_monitoring == nullptr) [[likely]]
+    return false;
   const auto has_tools = [](const auto& monitors) {
     return std::any_of(std::begin(monitors.tools), std::end(monitors.tools), [](auto tools) { return tools != 0; });
   };

@@ -1,8 +1,9 @@
-// CPython 3.13 (with the GIL): the internals that frame_view.h gives to the evaluator. Layout facts hold for every 3.13.x.
+// CPython 3.13 (with the GIL): the internals that frame_view.h gives to the evaluator. Layout facts hold for
+// every 3.13.x.
 //
-// A frame stands *at* an instruction (`instr_ptr`): the one that is executed while it runs, the next one while it does not.
-// When a frame fails, handlers are looked up in front of that instruction but the traceback shows its line, so "failed at
-// this instruction" cannot be handed to CPython: raising frames are left natively (frame_exit.h).
+// A frame stands *at* an instruction (`instr_ptr`): the one that is executed while it runs, the next one while it does
+// not. When a frame fails, handlers are looked up in front of that instruction but the traceback shows its line, so
+// "failed at this instruction" cannot be handed to CPython: raising frames are left natively (frame_exit.h).
 #pragma once
 
 #include <Python.h>
@@ -60,11 +61,12 @@ inline uintptr_t monitoring_version(PyThreadState* thread) {
   return eval_breaker(thread) & ~static_cast<uintptr_t>(_PY_EVAL_EVENTS_MASK);
 }
 
-/// Tracing, profiling or monitoring is on for what this frame does, or CPython has yet to take old instrumentation out of
-/// its code (it does so at the next RESUME that it executes).
+/// Tracing, profiling or monitoring is on for what this frame does, or CPython has yet to take old instrumentation out
+/// of its code (it does so at the next RESUME that it executes).
 inline bool is_observed(PyThreadState* thread, PyCodeObject* code) {
   if (thread->tracing) return true;
-  if (monitoring_version(thread) == 0 && code->_co_monitoring == nullptr) [[likely]] return false;
+  if (monitoring_version(thread) == 0 && code->_co_monitoring == nullptr) [[likely]]
+    return false;
   const auto has_tools = [](const auto& monitors) {
     return std::any_of(std::begin(monitors.tools), std::end(monitors.tools), [](auto tools) { return tools != 0; });
   };

@@ -27,8 +27,24 @@ int on_type_modified(PyTypeObject*) {
 #endif
 
 bool has_type_version(PyTypeObject* type) {
-  return type->tp_version_tag != 0 && PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG);
+  constexpr bool kHasFlag = PY_VERSION_HEX < 0x030D0000;
+  return type->tp_version_tag != 0 && (!kHasFlag || PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG));
 }
+
+#if PY_VERSION_HEX >= 0x030D0000
+// An object's dict may share its values with the object, and then attribute stores report nothing (3.13.0). popitem
+// makes the dict a table of its own; the item goes back to its place, the last. false: the dict still shares, or may.
+bool separate_from_object(PyObject* dict) {
+  const auto shares = [dict] { return reinterpret_cast<PyDictObject*>(dict)->ma_values != nullptr; };
+  if (!shares()) return true;
+  if (!PyDict_CheckExact(dict) || PyDict_GET_SIZE(dict) == 0) return false;
+  PyObject* item = PyObject_CallMethod(dict, "popitem", nullptr);
+  if (item == nullptr) return false;
+  const bool is_back = PyDict_SetItem(dict, PyTuple_GET_ITEM(item, 0), PyTuple_GET_ITEM(item, 1)) == 0;
+  Py_DECREF(item);
+  return is_back && !shares();
+}
+#endif
 
 }  // namespace
 
@@ -76,6 +92,12 @@ bool watch_dict(PyObject* dict) {
 #if PY_VERSION_HEX >= 0x030C0000
   const int watcher = get_host_state().dict_watcher;
   if (watcher < 0) return false;
+#if PY_VERSION_HEX >= 0x030D0000
+  if (!separate_from_object(dict)) {
+    PyErr_Clear();
+    return false;
+  }
+#endif
   if (PyDict_Watch(watcher, dict) == 0) return true;
   PyErr_Clear();
 #else

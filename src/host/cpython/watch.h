@@ -1,9 +1,11 @@
 // Has this dict, type or function changed since I last looked? The version-neutral half of heap stamps.
 //
 // Two mechanisms, and a guard program uses what the running Python has:
-//   tags     3.11, 3.12: every dict has a 64-bit tag, unique in the process, that each change renews. A stamp is the tag's
+//   tags     3.11, 3.12: every dict has a 64-bit tag, unique in the process, that each change renews. A stamp is the
+//   tag's
 //            address and the value it had: check_stamp reads one word.
-//   watchers 3.12 and later: a watched dict or type reports its next change; all reports bump one epoch. Nothing changed
+//   watchers 3.12 and later: a watched dict or type reports its next change; all reports bump one epoch. Nothing
+//   changed
 //            while the epoch stands still.
 // Types have a 32-bit version on every version (0 after a change until it is assigned again; never reused).
 //
@@ -16,7 +18,8 @@
 
 namespace reprise::host {
 
-/// A word in the heap and the value that it had. The address must be kept alive, or checked, by whoever holds the stamp.
+/// A word in the heap and the value that it had. The address must be kept alive, or checked, by whoever holds the
+/// stamp.
 struct HeapStamp {
   const void* address = nullptr;
   uint64_t value = 0;
@@ -44,7 +47,8 @@ inline bool check_stamp(const HeapStamp& stamp) {
   return (*static_cast<const uint64_t*>(stamp.address) & kDictTagMask) == stamp.value;
 }
 
-/// From now on the next change of the object bumps the epoch. Watching twice is harmless. false: it cannot be watched.
+/// From now on the next change of the object bumps the epoch. Watching twice is harmless. false: it cannot be watched
+/// (on 3.13 also an empty dict of an object). Call it with no exception set.
 bool watch_dict(PyObject* dict);
 bool watch_type(PyTypeObject* type);
 /// Bumped in front of every change of a watched object, and when a watched object dies. Stays 0 without watchers.

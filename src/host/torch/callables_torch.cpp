@@ -181,13 +181,16 @@ void Table::add_module(PyObject* dict, const std::string& prefix) {
   Py_ssize_t position = 0;
   while (PyDict_Next(dict, &position, &name, &value)) {
     const std::string full = prefix + std::string(text_of_object(name));
+    // Modules also hold what they import from elsewhere.
     if (PyCFunction_Check(value)) {
-      add(value, full);
+      PyObject* const module = reinterpret_cast<PyCFunctionObject*>(value)->m_module;
+      if (module == nullptr || is_torch_name(text_of_object(module))) add(value, full);
     } else if (PyType_Check(value)) {
       auto* const type = reinterpret_cast<PyTypeObject*>(value);
-      // Python classes are no C callables; but pybind's types in torch._C are on the heap as well.
-      const bool is_c_type = !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || prefix != "torch.";
-      if (!is_c_type || type == base_) continue;
+      // Types on the heap are pybind's in torch._C, and Python's classes, which are no C callables, in torch.
+      const bool is_heap_type = PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE);
+      const bool is_ours = is_heap_type ? prefix != "torch." : is_torch_name(type->tp_name);
+      if (!is_ours || type == base_) continue;
       add(value, full);
       add_members(type, full + ".");
     }

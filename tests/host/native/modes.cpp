@@ -85,8 +85,15 @@ bool can_rebuild(PyThreadState* thread, host::Frame* frame) {
 
 PyObject* run_acting(PyThreadState* thread, host::Frame* frame, int throwflag, bool is_reentered);
 
+// Fresh frames of one frame nest on the C stack.
+constexpr int kMostNestedFrames = 20;
+thread_local int nested_frames = 0;
+
 PyObject* continue_acting(void*, PyThreadState* thread, host::Frame* frame, int) {
-  return run_acting(thread, frame, 0, true);
+  ++nested_frames;
+  PyObject* result = run_acting(thread, frame, 0, true);
+  --nested_frames;
+  return result;
 }
 
 // Moves the contents of the frame to a fresh one, runs that, and finishes the old one with the result.
@@ -112,8 +119,7 @@ PyObject* act_at_boundary(PyThreadState* thread, host::Frame* frame) {
       if (can_rebuild(thread, frame)) return run_in_fresh_frame(thread, frame, host::continue_default);
       break;
     case Mode::Reenter:
-      if (draw() % 2 && can_rebuild(thread, frame)) return run_in_fresh_frame(thread, frame, continue_acting);
-      return run_acting(thread, frame, 0, true);
+      return run_in_fresh_frame(thread, frame, continue_acting);
     case Mode::Finish:
       if (PyExceptionInstance_Check(settings.value)) {
         PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(settings.value)), settings.value);
@@ -134,18 +140,25 @@ PyObject* act_at_boundary(PyThreadState* thread, host::Frame* frame) {
 }
 
 PyObject* run_acting(PyThreadState* thread, host::Frame* frame, int throwflag, bool is_reentered) {
-  TestPolicy policy;
-  policy.is_reentered = is_reentered;
-  const interp::RunResult result = interp::run_frame(policy, thread, frame, throwflag != 0);
-  switch (result.status) {
-    case interp::RunResult::Returned:
-      return result.value;
-    case interp::RunResult::AtBoundary:
-      return act_at_boundary(thread, frame);
-    case interp::RunResult::Stopped:
-      break;
+  while (true) {
+    TestPolicy policy;
+    policy.is_reentered = is_reentered;
+    const interp::RunResult result = interp::run_frame(policy, thread, frame, throwflag != 0);
+    switch (result.status) {
+      case interp::RunResult::Returned:
+        return result.value;
+      case interp::RunResult::Stopped:
+        return host::run_default(thread, frame, 0);
+      case interp::RunResult::AtBoundary:
+        break;
+    }
+    const bool stays = get_settings().mode == Mode::Reenter &&
+                       (draw() % 2 == 0 || nested_frames >= kMostNestedFrames || !can_rebuild(thread, frame));
+    if (!stays) return act_at_boundary(thread, frame);
+    ++get_counters().acted;
+    throwflag = 0;
+    is_reentered = true;
   }
-  return host::run_default(thread, frame, 0);
 }
 
 }  // namespace

@@ -11,24 +11,24 @@
 namespace reprise::testing {
 
 enum class Mode : int {
-  HookOnly,    // the hook is there and passes every frame on
-  Plain,       // PlainPolicy, the whole frame
-  Shadow,      // ShadowPolicy: values carry ids, and every use checks that the id belongs to the object
-  HandOver,    // PlainPolicy up to a boundary, then CPython on the same frame
-  Rebuild,     // PlainPolicy up to a boundary, then CPython on a fresh frame with the same contents
-  Reenter,     // leaves the frame at a boundary and enters it again, sometimes in a fresh frame
-  Finish,      // at a boundary the frame is left with a given result
-  Raise,       // at a boundary the frame raises a given exception
-  Snapshot,    // as Plain, with one policy for all frames: snapshot() can see them
+  HookOnly,  // the hook is there and passes every frame on
+  Plain,     // PlainPolicy, the whole frame
+  Shadow,    // ShadowPolicy: values carry ids, and every use checks that the id belongs to the object
+  HandOver,  // PlainPolicy up to a boundary, then CPython on the same frame
+  Rebuild,   // PlainPolicy up to a boundary, then CPython on a fresh frame with the same contents
+  Reenter,   // leaves the frame at a boundary and enters it again, sometimes in a fresh frame
+  Finish,    // at a boundary the frame is left with a given result
+  Raise,     // at a boundary the frame raises a given exception
+  Snapshot,  // as Plain, with one policy for all frames: snapshot() can see them
 };
 
 struct Settings {
   Mode mode = Mode::HookOnly;
-  uint64_t countdown = 0;      // act at this boundary, counted from 1; 0: never
-  uint32_t probability = 0;    // act at a boundary with this probability, scaled to 2^32
-  uint64_t random = 1;         // state of the generator
-  PyObject* code = nullptr;    // Finish, Raise: count boundaries of this code object only (owned)
-  PyObject* value = nullptr;   // Finish: the result or the exception; Raise: the exception (owned)
+  uint64_t countdown = 0;     // act at this boundary, counted from 1; 0: never
+  uint32_t probability = 0;   // act at a boundary with this probability, scaled to 2^32
+  uint64_t random = 1;        // state of the generator
+  PyObject* code = nullptr;   // Finish, Raise: count boundaries of this code object only (owned)
+  PyObject* value = nullptr;  // Finish: the result or the exception; Raise: the exception (owned)
 };
 
 struct Counters {

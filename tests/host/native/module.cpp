@@ -15,7 +15,8 @@
 namespace reprise::testing {
 namespace {
 
-// --- the hook ---------------------------------------------------------------------------------------------------------
+// --- the hook
+// ---------------------------------------------------------------------------------------------------------
 
 // install(mode, probability=0, seed=1, at=0, code=None, value=None)
 PyObject* install(PyObject*, PyObject* args, PyObject* kwargs) {
@@ -55,7 +56,8 @@ PyObject* take_counters(PyObject*, PyObject*) {
                        counters.acted, "rebuilt", counters.rebuilt, "skipped", counters.skipped);
 }
 
-// --- frames -----------------------------------------------------------------------------------------------------------
+// --- frames
+// -----------------------------------------------------------------------------------------------------------
 
 // snapshot(n): the n innermost frames of mode Snapshot as [(function, next_unit, [slot...])], outermost first; Ellipsis
 // stands for NULL. Each waits for the callee of its instruction: operands are popped.
@@ -85,7 +87,8 @@ struct OwnedSpec {
 bool parse_spec(PyObject* tuple, OwnedSpec* owned) {
   PyObject *function, *slots, *mode_value = nullptr, *generator = nullptr;
   int next_unit, mode = 0;
-  if (!PyArg_ParseTuple(tuple, "OiO!|iOO", &function, &next_unit, &PyList_Type, &slots, &mode, &mode_value, &generator)) {
+  if (!PyArg_ParseTuple(tuple, "OiO!|iOO", &function, &next_unit, &PyList_Type, &slots, &mode, &mode_value,
+                        &generator)) {
     return false;
   }
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(slots); ++i) {
@@ -155,10 +158,12 @@ PyObject* clone_generator(PyObject*, PyObject* args) {
   spec.next_unit = host::get_next_unit(frame);
   PyObject* handled = reinterpret_cast<PyGenObject*>(generator)->gi_exc_state.exc_value;
   const bool is_created = reinterpret_cast<PyGenObject*>(generator)->gi_frame_state == kCreated;
-  return host::make_generator(spec, is_created ? host::GeneratorState::Created : host::GeneratorState::Suspended, handled);
+  return host::make_generator(spec, is_created ? host::GeneratorState::Created : host::GeneratorState::Suspended,
+                              handled);
 }
 
-// --- decoded code -----------------------------------------------------------------------------------------------------
+// --- decoded code
+// -----------------------------------------------------------------------------------------------------
 
 // decode(code): [(op, arg, unit, op_unit, next_unit, target, pops, object)], or the reason why not.
 PyObject* decode(PyObject*, PyObject* code) {
@@ -189,7 +194,8 @@ PyObject* attach(PyObject*, PyObject* code) {
 
 PyObject* deleted(PyObject*, PyObject*) { return PyLong_FromLong(deleted_clients); }
 
-// --- watchers ---------------------------------------------------------------------------------------------------------
+// --- watchers
+// ---------------------------------------------------------------------------------------------------------
 
 PyObject* has_tags(PyObject*, PyObject*) { return PyBool_FromLong(host::stamps_have_tags()); }
 PyObject* has_watchers(PyObject*, PyObject*) { return PyBool_FromLong(host::stamps_have_watchers()); }
@@ -235,8 +241,8 @@ PyMethodDef methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-PyModuleDef module_definition = {PyModuleDef_HEAD_INIT, "frame_tests", nullptr, -1, methods,
-                                 nullptr,               nullptr,       nullptr, nullptr};
+PyModuleDef module_definition = {
+    PyModuleDef_HEAD_INIT, "frame_tests", nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 }  // namespace reprise::testing

@@ -45,11 +45,14 @@ class ShadowPolicy {
   Outcome rare(Act& act, const host::Instruction&) { return check_frame(act), Outcome::Done; }
 
   // --- operations with fixed operands
-#define REPRISE_RESULT(...)            \
-  const Outcome outcome = __VA_ARGS__; \
+#define REPRISE_RESULT(...)                                                               \
+  const Outcome outcome = __VA_ARGS__;                                                    \
   if (outcome == Outcome::Done && out->object != nullptr) out->id = make_id(out->object); \
   return outcome
-  Outcome unary(Act& a, int op, Operand v, Operand* out) { check(v); REPRISE_RESULT(plain_.unary(a, op, v, out)); }
+  Outcome unary(Act& a, int op, Operand v, Operand* out) {
+    check(v);
+    REPRISE_RESULT(plain_.unary(a, op, v, out));
+  }
   Outcome truth(Act& a, Operand v, bool* out) { return check(v), plain_.truth(a, v, out); }
   Outcome binary(Act& a, int op, Operand l, Operand r, Operand* out) {
     check(a, l, r);
@@ -59,14 +62,18 @@ class ShadowPolicy {
     check(a, l, r);
     REPRISE_RESULT(plain_.compare(a, op, l, r, out));
   }
-  Outcome is_identical(Act& a, Operand l, Operand r, bool* out) { return check(a, l, r), plain_.is_identical(a, l, r, out); }
+  Outcome is_identical(Act& a, Operand l, Operand r, bool* out) {
+    return check(a, l, r), plain_.is_identical(a, l, r, out);
+  }
   Outcome is_none(Act& a, Operand v, bool* out) { return check(v), plain_.is_none(a, v, out); }
   Outcome contains(Act& a, Operand c, Operand i, bool* out) { return check(a, c, i), plain_.contains(a, c, i, out); }
   Outcome get_item(Act& a, Operand c, Operand k, Operand* out) {
     check(a, c, k);
     REPRISE_RESULT(plain_.get_item(a, c, k, out));
   }
-  Outcome set_item(Act& a, Operand c, Operand k, Operand v) { return check(a, c, k), check(v), plain_.set_item(a, c, k, v); }
+  Outcome set_item(Act& a, Operand c, Operand k, Operand v) {
+    return check(a, c, k), check(v), plain_.set_item(a, c, k, v);
+  }
   Outcome delete_item(Act& a, Operand c, Operand k) { return check(a, c, k), plain_.delete_item(a, c, k); }
   Outcome load_attribute(Act& a, Operand o, PyObject* n, Operand* out) {
     check(a, o);
@@ -79,7 +86,9 @@ class ShadowPolicy {
     if (self->object != nullptr) self->id = o.id;
     return outcome;
   }
-  Outcome store_attribute(Act& a, Operand o, PyObject* n, Operand v) { return check(a, o, v), plain_.store_attribute(a, o, n, v); }
+  Outcome store_attribute(Act& a, Operand o, PyObject* n, Operand v) {
+    return check(a, o, v), plain_.store_attribute(a, o, n, v);
+  }
   Outcome delete_attribute(Act& a, Operand o, PyObject* n) { return check(a, o), plain_.delete_attribute(a, o, n); }
   Outcome load_super_attribute(Act& a, Operand s, Operand c, Operand o, PyObject* n, bool two, Operand* out) {
     check(a, s, c);
@@ -112,7 +121,9 @@ class ShadowPolicy {
   }
   Outcome list_append(Act& a, Operand l, Operand v) { return check(a, l, v), plain_.list_append(a, l, v); }
   Outcome set_add(Act& a, Operand s, Operand v) { return check(a, s, v), plain_.set_add(a, s, v); }
-  Outcome map_add(Act& a, Operand d, Operand k, Operand v) { return check(a, d, k), check(v), plain_.map_add(a, d, k, v); }
+  Outcome map_add(Act& a, Operand d, Operand k, Operand v) {
+    return check(a, d, k), check(v), plain_.map_add(a, d, k, v);
+  }
   Outcome list_extend(Act& a, Operand l, Operand i) { return check(a, l, i), plain_.list_extend(a, l, i); }
   Outcome set_update(Act& a, Operand s, Operand i) { return check(a, s, i), plain_.set_update(a, s, i); }
   Outcome list_to_tuple(Act& a, Operand l, Operand* out) {
@@ -120,7 +131,9 @@ class ShadowPolicy {
     REPRISE_RESULT(plain_.list_to_tuple(a, l, out));
   }
   Outcome dict_update(Act& a, Operand d, Operand u) { return check(a, d, u), plain_.dict_update(a, d, u); }
-  Outcome dict_merge(Act& a, Operand d, Operand u, Operand c) { return check(a, d, u), check(c), plain_.dict_merge(a, d, u, c); }
+  Outcome dict_merge(Act& a, Operand d, Operand u, Operand c) {
+    return check(a, d, u), check(c), plain_.dict_merge(a, d, u, c);
+  }
   Outcome get_iter(Act& a, Operand o, Operand* out) {
     check(a, o);
     REPRISE_RESULT(plain_.get_iter(a, o, out));
