@@ -368,6 +368,15 @@ Outcome Recorder::get_module_attribute(Operand o, PyObject* name, Operand* out) 
     if (PyErr_ExceptionMatches(PyExc_AttributeError)) exception_is_recorded_ = true;
     return Outcome::Raised;
   }
+  // Computed on each access (a property of a module's class): only torch's own are known to follow from the state word.
+  bool is_stored = PyDict_GetItemWithError(dict, name) != nullptr;
+  const char* module = PyModule_GetName(o.object);
+  PyErr_Clear();
+  if (!is_stored && (module == nullptr || strncmp(module, "torch", 5) != 0)) {
+    lose("an attribute that a module computes");
+    *out = {found, kNoValue};
+    return Outcome::Done;
+  }
   *out = {found, constant_id(found)};
   return Outcome::Done;
 }

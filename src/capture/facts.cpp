@@ -55,7 +55,7 @@ ValueId Recorder::emit(NodeKind kind, std::span<const ValueId> operands, PyObjec
   ValueId id = trace_->add_node(kind, operands, object, n, is_pre);
   trace_->values[id].snapshot = snapshot;
   facts_.emplace_back();
-  if (category == Category::Mutate || category == Category::Tensor || category == Category::State) effects_since_mark_++;
+  if (category == Category::Mutate || category == Category::Tensor || category == Category::State) note_effect_node(kind, id);
   if (static_cast<int64_t>(trace_->items.size()) > options_.max_items) {
     end_recording(UnsupportedCode::TraceTooLong, "more than " + std::to_string(options_.max_items) + " trace items");
     return kNoValue;

@@ -42,6 +42,10 @@ Recorder::FrameUse Recorder::classify_frame(host::Frame* frame, bool throwflag) 
   }
   // Deallocation, weak references, GC, signal handlers, C code that calls Python: not ours; what they may have written is
   // read late from now on.
+  // A generator expression that is closed has nothing to do but to end.
+  if (throwflag && PyUnicode_CompareWithASCIIString(host::get_code(frame)->co_name, "<genexpr>") == 0) {
+    return FrameUse::PassThrough;
+  }
   saw_callback_ = true;
   if (c_depth_ == 0) forget_after_callback();
   return FrameUse::PassThrough;
@@ -105,7 +109,6 @@ void Recorder::leave_frame(Act& act) {
   if (top_ != nullptr) {
     boundary_mark_ = top_->item_mark;
     top_->call_state = -1;
-    effects_since_mark_ = 1;  // the callee may have had effects: no exact exit in this instruction any more
   }
   if (handled_exceptions_.size() > act.handled_depth) handled_exceptions_.resize(act.handled_depth);
 }

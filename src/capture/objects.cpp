@@ -64,6 +64,8 @@ HeapObject* Recorder::instance_dict_of(Operand o, PyObject** dict) {
   *dict = nullptr;
   HeapObject* owner = heap_of(o);
   if (owner == nullptr) return nullptr;
+  // A dict that is made only now holds nothing, whatever unrecorded code has done.
+  bool is_new = Py_TYPE(o.object)->tp_dictoffset > 0 && *_PyObject_GetDictPtr(o.object) == nullptr;
   PyObject* live = PyObject_GenericGetDict(o.object, nullptr);
   if (live == nullptr) {
     PyErr_Clear();
@@ -85,6 +87,7 @@ HeapObject* Recorder::instance_dict_of(Operand o, PyObject** dict) {
     owner->instance_dict->is_complete = PyDict_GET_SIZE(live) == 0;
   } else {
     owner->instance_dict = heap_of({live, id});
+    if (is_new && owner->instance_dict != nullptr) note_dict_written(live, owner->instance_dict);
   }
   return owner->instance_dict;
 }

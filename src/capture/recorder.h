@@ -7,7 +7,8 @@
 //     the same (that prefix is a valid trace) and the rest is executed unrecorded.
 //  3. Ids come from models, never from object identity; a value without an id ends the recording when it is used.
 //  4. The recorder keeps no tensor and no created container alive.
-//  5. A late guard needs an exact snapshot: no effect since the start of the instruction, no C call between frames.
+//  5. A late guard needs an exact snapshot: no C call between the frames, unless nothing had an effect since that call's
+//     instruction began (then it is executed again from its start).
 // After the end of the recording every operation still works, unrecorded, until the evaluator leaves the frames.
 //
 // Threads: belongs to the thread that started it. Ownership: the driver owns the recorder for one recording.
@@ -87,7 +88,6 @@ class Recorder {
   bool is_active() {
     if (active_) {
       boundary_mark_ = trace_->items.size();
-      effects_since_mark_ = 0;
     }
     return active_;
   }
@@ -223,6 +223,9 @@ class Recorder {
 
   // ---- snapshots.cpp
   int32_t take_snapshot(bool must_be_exact);
+  void note_effect_node(NodeKind kind, ValueId id);
+  /// Something that was there at `mark` has been written since: executing from there again would write it twice.
+  bool has_effects_since(size_t mark) const;
   ValueId find_exception(PyObject* exception) const;
   int32_t error_snapshot() { return take_snapshot(false); }
   int32_t frame_state_of(Act& act, bool is_innermost);
@@ -251,7 +254,11 @@ class Recorder {
   bool active_ = true;
   bool has_ended_ = false;
   size_t boundary_mark_ = 0;
-  int effects_since_mark_ = 0;
+  struct Effect {
+    int32_t item;         // of the node
+    int32_t target_item;  // where its target was made; -1: it existed before, or is torch's
+  };
+  std::vector<Effect> effects_;
   int c_depth_ = 0;               // inside C calls whose Python passes unrecorded
   bool saw_callback_ = false;     // such Python has run since the flag was cleared
   bool reads_are_late_ = false;   // lists and cells may have been written by unrecorded Python

@@ -44,6 +44,23 @@ int32_t Recorder::frame_state_of(Act& act, bool is_innermost) {
   return index;
 }
 
+void Recorder::note_effect_node(NodeKind kind, ValueId id) {
+  int32_t target_item = -1;
+  if (trace::category_of(kind) == trace::Category::Mutate) {
+    ValueId target = trace_->operands(id)[0];
+    while (target >= 0 && trace_->values[target].kind == NodeKind::InstanceDict) target = trace_->operands(target)[0];
+    if (target >= 0 && is_created(target)) target_item = trace_->values[target].item;
+  }
+  effects_.push_back({trace_->values[id].item, target_item});
+}
+
+bool Recorder::has_effects_since(size_t mark) const {
+  for (size_t i = effects_.size(); i-- > 0 && effects_[i].item >= static_cast<int32_t>(mark);) {
+    if (effects_[i].target_item < static_cast<int32_t>(mark)) return true;
+  }
+  return false;
+}
+
 int32_t Recorder::take_snapshot(bool must_be_exact) {
   if (top_ == nullptr || top_->instruction == nullptr) return -1;
   // Frames inside a C call, and a caller that has more to do, can't be resumed: the state in front of the outermost such
@@ -54,10 +71,10 @@ int32_t Recorder::take_snapshot(bool must_be_exact) {
     if (act != top_ && act->resume_mode == ResumeMode::Never) front = act;
     if (is_generator && act->caller != nullptr) front = static_cast<Act*>(act->caller);
   }
-  bool is_exact = front == nullptr && effects_since_mark_ == 0;
-  if (must_be_exact && !is_exact) return -1;
   Act& innermost = front != nullptr ? *front : *top_;
   size_t mark = front != nullptr ? front->item_mark : boundary_mark_;
+  bool is_exact = !has_effects_since(mark);
+  if (must_be_exact && !is_exact) return -1;
   if (!trace_->snapshots.empty()) {
     trace::Snapshot& last = trace_->snapshots.back();
     if (last.item == static_cast<int32_t>(mark) && last.is_exact == is_exact && last.frame >= 0 &&

@@ -1,5 +1,4 @@
-// The policy that executes only: every operation through the C API, as CPython's evaluator does it without
-// specialisation.
+// The policy that executes only: every operation through the C API, as CPython's evaluator does it unspecialised.
 //
 // `runtime` derives from it to look for entries at watched boundaries. The frequent operations are inline here, the
 // others in plain_policy.cpp. Lists of operands are read from the value stack where they are (scratch_impl.h).

@@ -1,12 +1,12 @@
 """CPython's own test modules with their frames driven by our evaluator, compared with a run without any hook.
 
-As a module: compare(modules, modes) returns the differences. As a script, one module in one mode, in its own process:
+As a module: compare(modules, modes) yields the differences. As a script: one module in one mode, in its own process:
 
     python -m tests.host.cpython_suite MODULE MODE OUT.json
 
 MODE is base, hook, plain, shadow, or one of hand_over, rebuild, reenter with :probability:seed.
-A test that also changes its result under a hook that only passes frames on is not counted: any PEP 523 hook makes Python
-calls recurse on the C stack and hides some events of sys.monitoring.
+A test that also changes its result under a hook that only passes frames on is not counted: any PEP 523 hook makes
+Python calls recurse on the C stack and hides some events of sys.monitoring.
 """
 
 import concurrent.futures
@@ -21,22 +21,27 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TIMEOUT_S = 600
 
-QUICK = """test_grammar test_generators test_exceptions test_with test_scope test_dict test_class test_contextlib test_coroutines
-test_unpack test_unpack_ex test_functools test_dataclasses test_patma test_except_star test_exception_group test_asyncgen test_super
-test_raise test_pep479 test_listcomps test_extcall test_keywordonlyarg test_frame test_code""".split()
+QUICK = """
+test_grammar test_generators test_exceptions test_with test_scope test_dict test_class test_contextlib test_coroutines
+test_unpack test_unpack_ex test_functools test_dataclasses test_patma test_except_star test_exception_group
+test_asyncgen test_super test_raise test_pep479 test_listcomps test_extcall test_keywordonlyarg test_frame test_code
+""".split()
 FULL = (
     QUICK
-    + """test_list test_itertools test_enum test_sys_settrace test_sys_setprofile test_exception_variations test_traceback
-test_genexps test_syntax test_compile test_inspect test_dis test_builtin test_positional_only_arg test_call test_decorators
-test_property test_abc test_collections test_typing test_fstring test_format test_re test_copy test_weakref test_contextlib_async
-test_named_expressions test_augassign test_opcodes test_operator test_tuple test_slice test_range test_int test_float test_complex
-test_bool test_sort test_heapq test_bisect test_defaultdict test_deque test_ordered_dict test_userdict test_iter test_ast test_types
-test_metaclass test_module test_global test_funcattrs test_string test_print test_pickle test_json test_argparse test_configparser
-test_bdb test_trace test_warnings test_gc test_descr test_set test_logging""".split()
+    + """
+test_list test_itertools test_enum test_sys_settrace test_sys_setprofile test_exception_variations test_traceback
+test_genexps test_syntax test_compile test_inspect test_dis test_builtin test_positional_only_arg test_call
+test_decorators test_property test_abc test_collections test_typing test_fstring test_format test_re test_copy
+test_weakref test_contextlib_async test_named_expressions test_augassign test_opcodes test_operator test_tuple
+test_slice test_range test_int test_float test_complex test_bool test_sort test_heapq test_bisect test_defaultdict
+test_deque test_ordered_dict test_userdict test_iter test_ast test_types test_metaclass test_module test_global
+test_funcattrs test_string test_print test_pickle test_json test_argparse test_configparser test_bdb test_trace
+test_warnings test_gc test_descr test_set test_logging
+""".split()
 )
 
-# Tests that see our evaluator, and may: it does not specialise the code that it runs, and CPython's throw entry sends one
-# event more when a callee switches tracing on and raises.
+# Tests that see our evaluator, and may: it does not specialise the code that it runs, and CPython's throw entry sends
+# one event more when a callee switches tracing on and raises.
 EXPECTED = {
     "*test_dis.*specializ*": "looks for specialised instructions",
     "*test_dis.*quick*": "looks for specialised instructions",

@@ -1,4 +1,4 @@
-"""Small programs that together execute every opcode that matters: loops, exceptions, generators, with, classes, match, async.
+"""Small programs that together execute every opcode that matters.
 
 `observe` runs one and returns all that can be seen of it; `PROGRAMS` lists them.
 """

@@ -71,7 +71,8 @@ class Chains(unittest.TestCase):
                 if mode is not None:
                     frame_tests.install(mode)
                 try:
-                    outcome = observe(lambda f=frames, m=mode: frame_tests.resume_chain(f, handled, None, m is not None))
+                    driven = mode is not None
+                    outcome = observe(lambda f=frames, d=driven: frame_tests.resume_chain(f, handled, None, d))
                 finally:
                     frame_tests.uninstall()
                 self.assertEqual(strip_places(outcome, depth), strip_places(expected, depth), f"in mode {mode}")
@@ -330,8 +331,8 @@ class Generators(unittest.TestCase):
             yield x
 
     def resume(self, caller, name, slots, generator, innermost):
-        unit = Modes.find_unit(caller, name)
-        return frame_tests.resume_chain([(caller, unit, slots, PUSH, None), (self.generate, *innermost, PUSH, None, generator)])
+        outer = (caller, Modes.find_unit(caller, name), slots, PUSH, None)
+        return frame_tests.resume_chain([outer, (self.generate, *innermost, PUSH, None, generator)])
 
     def test_a_loop_goes_on_with_a_generator_in_its_middle(self):
         def caller(iterable):
@@ -362,9 +363,6 @@ class Generators(unittest.TestCase):
     def test_yield_from_goes_on_with_a_generator_in_its_middle(self):
         def caller(iterable):
             return (yield from iterable)
-
-        def consume(iterable):
-            return list(iterable)
 
         unit = next(i[2] for i in frame_tests.decode(self.generate.__code__) if i[0] == "YieldValue")
         inner = frame_tests.clone_generator(self.generate(5), True)

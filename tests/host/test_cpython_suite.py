@@ -1,4 +1,4 @@
-"""CPython's own tests under our evaluator; see cpython_suite.py. REPRISE_HOST_FULL=1 runs the long list in more modes."""
+"""CPython's own tests under our evaluator; see cpython_suite.py. REPRISE_HOST_FULL=1: the long list in more modes."""
 
 import os
 import unittest
@@ -6,7 +6,7 @@ import unittest
 from tests.host import cpython_suite
 from tests.host.build import load
 
-QUICK_MODES = ["plain", "rebuild:0.02:1"]
+QUICK_MODES = ["plain", "hand_over:0.02:1", "rebuild:0.02:1"]
 FULL_MODES = ["plain", "shadow", "hand_over:0.02:1", "rebuild:0.02:2", "reenter:0.02:3"]
 
 
@@ -14,9 +14,11 @@ class CPythonSuite(unittest.TestCase):
     def test_results_are_those_of_a_run_without_a_hook(self):
         load()  # built once, before the children want it
         is_full = os.environ.get("REPRISE_HOST_FULL", "") not in ("", "0")
-        modules = cpython_suite.FULL if is_full else cpython_suite.QUICK
+        modules, modes = (cpython_suite.QUICK, QUICK_MODES)
+        if is_full:
+            modules, modes = (cpython_suite.FULL, FULL_MODES)
         tests, acted = 0, 0
-        for module, mode, count, different, details in cpython_suite.compare(modules, FULL_MODES if is_full else QUICK_MODES):
+        for module, mode, count, different, details in cpython_suite.compare(modules, modes):
             with self.subTest(module=module, mode=mode):
                 self.assertIsInstance(details, dict, f"crashed: {details}")
                 self.assertEqual(different, {})

@@ -10,9 +10,10 @@ from tests.host.build import load
 
 frame_tests = load()
 
-MODULES = "argparse ast asyncio.base_events collections contextlib dataclasses datetime decimal difflib doctest email.message \
-enum functools html.parser inspect json.encoder logging pathlib pickle re._parser shutil statistics string subprocess \
-tarfile textwrap threading tokenize traceback types typing unittest.mock urllib.parse uuid weakref xml.dom.minidom zipfile"
+MODULES = """argparse ast asyncio.base_events collections contextlib dataclasses datetime decimal difflib doctest
+email.message enum functools html.parser inspect json.encoder logging pathlib pickle re._parser shutil statistics string
+subprocess tarfile textwrap threading tokenize traceback types typing unittest.mock urllib.parse uuid weakref
+xml.dom.minidom zipfile"""
 # What is left to CPython on purpose.
 HANDED_OVER = {
     "IMPORT_STAR", "PRINT_EXPR", "INTERPRETER_EXIT", "ENTER_EXECUTOR", "RESERVED", "EXIT_INIT_CHECK", "DO_TRACING",

@@ -1,4 +1,4 @@
-"""The frame hook beside everything else that looks at frames: tracing, recursion limits, threads, signals, finalizers."""
+"""The frame hook beside all else that looks at frames: tracing, recursion limits, threads, signals, other hooks."""
 
 import gc
 import importlib.util

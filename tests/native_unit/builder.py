@@ -8,9 +8,9 @@ native = load()
 
 NOTHING = ...  # no object
 PRE_KINDS = {
-    "Arg", "Const", "InstanceDict", "DictItem", "SequenceItem", "Length", "CellContents", "Slot", "FunctionField",
-    "MethodField", "Unary", "Binary", "Compare", "Identical", "Contains", "GetItem", "Truth", "Call", "Format",
-    "JoinStrings", "Tuple", "Slice",
+    "Arg", "Const", "InstanceDict", "DictItem", "DictItemByIdentity", "SequenceItem", "Length", "CellContents", "Slot",
+    "FunctionField", "MethodField", "Unary", "Binary", "Compare", "Identical", "Contains", "GetItem", "Truth", "Call",
+    "Format", "JoinStrings", "Tuple", "Slice",
 }  # fmt: skip
 PUSH, PUSH_NULL_FIRST, DROP, PUSH_VALUE = range(4)
 ADD, MULTIPLY = 0, 5  # NB_* numbers

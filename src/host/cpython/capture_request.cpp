@@ -37,8 +37,7 @@ PyObject* call_with_placeholders(PyObject* function) {
   if (code->co_kwonlyargcount > 0) {
     keywords = PyTuple_GetSlice(code->co_localsplusnames, code->co_argcount, count);
   } else if (count == 0 && (code->co_flags & CO_VARKEYWORDS)) {
-    // CPython allocates the dict of **kwargs first, which may run finalizers; something must tell our frame from
-    // theirs.
+    // CPython allocates the dict of **kwargs first, which may run finalizers that call the same function.
     keywords = PyTuple_Pack(1, state.names.empty);
     count = 1;
   }

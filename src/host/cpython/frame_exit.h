@@ -1,5 +1,4 @@
-// How a frame that we evaluate is left: by a return, a yield, an exception; and how an exception finds its handler in
-// it.
+// How a frame that we evaluate is left, by a return, a yield or an exception, and how an exception finds its handler.
 //
 // A frame exit is executed natively where no more than exported functions and fields are needed, and by CPython's
 // evaluator otherwise: 3.12 exports nothing that clears a frame, and only 3.13 can not express "failed at this

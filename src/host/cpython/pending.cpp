@@ -13,8 +13,8 @@ bool handle_pending(PyThreadState* thread) { return do_pending_work(thread) == 0
 #else
 
 // Before 3.13 the function that does it all is not exported. Signals and pending calls have a public one, which shows
-// the right frame to signal handlers. The rest is done by the RESUME of an empty function; what it raises must not show
-// it.
+// the right frame to signal handlers. The rest is done by the RESUME of an empty function, which tracebacks must not
+// show.
 bool handle_pending(PyThreadState* thread) {
   if (Py_MakePendingCalls() < 0) return false;
   if (!view::has_pending_work(thread)) return true;

@@ -208,8 +208,7 @@ class Chain {
 
 #if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030D0000
 
-// 3.12 exports nothing that clears a frame: its evaluator must execute a RETURN_VALUE. Almost every code object has
-// one.
+// 3.12 exports nothing that clears a frame: its evaluator must execute a RETURN_VALUE. Almost every code has one.
 const Instruction* find_return(PyCodeObject* code) {
   const CodeInfo* info = get_code_info(code);
   if (info == nullptr) return nullptr;

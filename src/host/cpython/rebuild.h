@@ -27,7 +27,7 @@ struct FrameSpec {
   ResumeMode mode = ResumeMode::Push;
   PyObject* mode_value = nullptr;  // owned; for ResumeMode::PushValue
   PyObject* generator = nullptr;   // borrowed; the frame belongs to this suspended generator (from make_generator),
-                                  // which the next outer frame iterates: its slots hold the same object
+                                   // which the next outer frame iterates: its slots hold the same object
 };
 
 /// How a rebuilt frame goes on: evaluates it and returns its result, like a FrameHook.
@@ -46,8 +46,7 @@ void fill_frame(Frame* frame, FrameSpec& spec);
 /// `handled_exception`: what sys.exception() is in the innermost frame; nullptr: as it is now.
 /// `raise_innermost`: an exception is set, and the innermost frame raises it at the instruction that ends at its
 ///                    `next_unit` (its operands need not be popped).
-/// Every frame is continued by `continue_frame(context, ...)` with throwflag 0: exceptions have found their handler
-/// before.
+/// Every frame is continued by `continue_frame(context, ...)` with throwflag 0: exceptions find their handler before.
 PyObject* resume_chain(PyThreadState* thread, Frame* outermost, FrameSpec* specs, int32_t count,
                        PyObject* handled_exception, bool raise_innermost, ContinueFrame continue_frame, void* context);
 
@@ -59,8 +58,7 @@ enum class GeneratorState : uint8_t { Created, Suspended };
 PyObject* make_generator(FrameSpec& spec, GeneratorState state, PyObject* handled_exception);
 
 /// Leaves an existing frame, which is not linked to the thread, with a computed result (stolen) or, for nullptr, with
-/// the exception that is set. Executes nothing of it and adds no traceback entry. Returns `value`: what the hook
-/// returns.
+/// the exception that is set. Executes nothing of it and adds no traceback entry. Returns what the hook must return.
 PyObject* finish_frame(PyThreadState* thread, Frame* frame, PyObject* value);
 
 /// The exception that is set is raised in `frame` (not linked) at `op_unit`: adds the traceback entry and looks for a

@@ -18,8 +18,7 @@
 
 namespace reprise::host {
 
-/// A word in the heap and the value that it had. The address must be kept alive, or checked, by whoever holds the
-/// stamp.
+/// A word in the heap and the value that it had. Whoever holds the stamp keeps the address alive, or checks that it is.
 struct HeapStamp {
   const void* address = nullptr;
   uint64_t value = 0;
