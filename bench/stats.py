@@ -84,4 +84,6 @@ def guard_check_ns(compiled, args, kwargs, checks):
         return None
     measure = getattr(_native.C, "measure_guards_ns", None)
     found = _callables.find_compiled(compiled)
+    if _callables.find_original(compiled) is not compiled:  # a module: its __call__ takes it first
+        args = (compiled, *args)
     return None if measure is None or found is None else measure(found, args, kwargs, checks)

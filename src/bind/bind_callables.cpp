@@ -1,9 +1,8 @@
 #include <nanobind/nanobind.h>
 
-#include <vector>
-
 #include "base/options.h"
 #include "bind/bindings.h"
+#include "bind/vectorcall_arguments.h"
 #include "driver/requests.h"
 #include "runtime/bind_arguments.h"
 #include "runtime/compiled_callable.h"
@@ -29,14 +28,11 @@ void raise_unless_compiled(nb::handle object) {
 
 nb::object bind_arguments(nb::handle function, nb::tuple args, nb::dict kwargs) {
   if (!PyFunction_Check(function.ptr())) throw nb::type_error("expected a Python function");
-  std::vector<PyObject*> values;
-  for (nb::handle value : args) values.push_back(value.ptr());
-  for (nb::handle value : kwargs.values()) values.push_back(value.ptr());
-  nb::object names = kwargs.size() == 0 ? nb::object() : nb::object(nb::tuple(kwargs.keys()));
+  VectorcallArguments call(args, kwargs);
   runtime::Signature signature(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.ptr())));
   runtime::BoundArguments bound;
-  if (!bound.bind(signature, reinterpret_cast<PyFunctionObject*>(function.ptr()), values.data(),
-                  static_cast<Py_ssize_t>(args.size()), names.ptr())) {
+  if (!bound.bind(signature, reinterpret_cast<PyFunctionObject*>(function.ptr()), call.values(),
+                  call.positional_count(), call.names())) {
     return nb::none();
   }
   nb::list result;

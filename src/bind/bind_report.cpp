@@ -1,9 +1,14 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
+
 #include "bind/bindings.h"
+#include "bind/vectorcall_arguments.h"
 #include "runtime/compiled_callable.h"
+#include "runtime/measure_guards.h"
 #include "runtime/report.h"
 
 namespace nb = nanobind;
@@ -82,6 +87,16 @@ void bind_report(nb::module_& m) {
         return convert(runtime::make_report(*context));
       },
       nb::arg("compiled"), "Everything explain shows, as dicts, lists, texts and numbers.");
+  m.def(
+      "measure_guards_ns",
+      [](nb::handle compiled, nb::tuple args, nb::dict kwargs, int checks) -> std::optional<double> {
+        VectorcallArguments call(args, kwargs);
+        return runtime::measure_guards_ns(compiled.ptr(), call.values(), call.positional_count(), call.names(), checks);
+      },
+      nb::arg("compiled"), nb::arg("args"), nb::arg("kwargs"), nb::arg("checks"),
+      "Median nanoseconds of one guard check of a call, or None if no entry serves it. A module's object comes first "
+      "in "
+      "args.");
 }
 
 }  // namespace reprise::bind

@@ -524,18 +524,17 @@ Outcome Recorder::get_tensor_attribute(Operand o, PyObject* name, PyObject* desc
     *out = new_constant(value);
     return Outcome::Done;
   }
-  if (kind == host::TensorAttributeKind::HeapState && !grads_written_ && is_pre(o.id) && is_plain && !had_callbacks_) {
+  bool is_state = kind == host::TensorAttributeKind::HeapState && is_plain;
+  if (is_state && !grads_written_ && is_pre(o.id) && !had_callbacks_) {
+    // A function of the entry state, unless the trace has stored it.
+    HeapObject* object = heap_of(o);
+    if (object == nullptr || !check_effects(object)) return Outcome::Stop;
     PyObject* value = Py_TYPE(descriptor)->tp_descr_get(descriptor, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object)));
     if (value == nullptr) return Outcome::Raised;
-    HeapObject* object = heap_of(o);
-    if (object == nullptr) {
-      Py_DECREF(value);
-      return Outcome::Stop;
-    }
-    const KeyMap::Item* item = object->items.find(descriptor);
+    const KeyMap::Item* item = object->items.find(name);
     ValueId id = item != nullptr ? item->id : emit(NodeKind::Slot, {object->id}, descriptor);
     if (id >= 0) {
-      object->items.set(descriptor, id);
+      object->items.set(name, id);
       facts_[id].is_present = true;
     }
     *out = {value, id};
@@ -547,6 +546,13 @@ Outcome Recorder::get_tensor_attribute(Operand o, PyObject* name, PyObject* desc
   if (value == nullptr) {
     lose("a tensor attribute that raised");
     return Outcome::Raised;
+  }
+  if (is_state && !grads_written_) {
+    // Neither a fact about the entry nor a consequence of the trace: what Python asks of it is guarded late.
+    ValueId id = emit(NodeKind::TensorGetAttribute, operands, name);
+    if (id >= 0) facts_[id].is_present = true;
+    *out = {value, id};
+    return Outcome::Done;
   }
   bool is_tainted = facts_[o.id].is_meta_tainted;
   return finish_torch_result(NodeKind::TensorGetAttribute, operands, name, 0, value, is_tainted, out);
@@ -566,7 +572,10 @@ Outcome Recorder::set_tensor_attribute(Operand o, PyObject* name, Operand value)
     return Outcome::Raised;
   }
   if (bracket.saw_callback()) forget_after_callback();
-  grads_written_ = true;
+  if (HeapObject* object = active_ ? heap_of(o) : nullptr) {
+    object->items.set(name, value.id);
+    note_effect(object);
+  }
   // `.data =`, `requires_grad =`: what was known of the tensor is void, and it follows from what was assigned.
   if (active_ && name != names().grad) facts_[o.id].is_meta_known = !is_pre(o.id) || facts_[o.id].is_meta_known;
   return Outcome::Done;

@@ -13,6 +13,24 @@ extern "C" PyObject* _PyType_Lookup(PyTypeObject*, PyObject*);
 
 namespace reprise::capture {
 
+namespace {
+
+/// The wrapper that torch.compiler.disable puts around a function (all optimizers wear it): for anybody but torch.compile
+/// it calls what it wraps. Returns the index of the free variable that holds that, or -1.
+int find_disabled_by_dynamo(PyObject* function) {
+  static PyObject* kName = PyUnicode_InternFromString("_fn");
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  if (code->co_name != kName || PyFunction_GetClosure(function) == nullptr) return -1;
+  if (PyUnicode_CompareWithASCIIString(code->co_qualname, "DisableContext.__call__.<locals>._fn") != 0) return -1;
+  for (int i = 0; i < code->co_nfreevars; i++) {
+    PyObject* name = PyTuple_GET_ITEM(code->co_localsplusnames, code->co_nlocalsplus - code->co_nfreevars + i);
+    if (PyUnicode_CompareWithASCIIString(name, "fn") == 0) return i;
+  }
+  return -1;
+}
+
+}  // namespace
+
 PyObject* Recorder::call_live(PyObject* callable, const Operand* args, int n, PyObject* kwnames) {
   PyObject* small[17];
   std::vector<PyObject*> large;
@@ -145,6 +163,17 @@ Outcome Recorder::call_function(Operand function, const Operand* args, int n, Py
       return call_c(function, args, n, kwnames, out);
     }
     if (!know_function(function)) return Outcome::Stop;
+    if (int index = find_disabled_by_dynamo(f); index >= 0 && !is_created(function.id)) {
+      PyObject* closure = PyFunction_GetClosure(f);
+      std::vector<ValueId> cells;
+      if (!closure_ids(function, closure, &cells)) return stop("a closure of unknown origin");
+      Operand wrapped;
+      Outcome outcome = read_cell({PyTuple_GET_ITEM(closure, index), cells[index]}, &wrapped);
+      if (outcome != Outcome::Done) return outcome;
+      outcome = call_any(wrapped, args, n, kwnames, out);
+      Py_DECREF(wrapped.object);
+      return outcome;
+    }
     pending_.function = f;
     pending_.function_id = function.id;
     pending_.ids.clear();

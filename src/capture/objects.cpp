@@ -17,6 +17,11 @@ HeapObject* Recorder::new_object(ValueId id) {
 HeapObject* Recorder::heap_of(Operand o) {
   if (o.id < 0) return nullptr;
   if (HeapObject* known = facts_[o.id].heap) return known;
+  if (!is_pre(o.id) && host::is_tensor(o.object)) {  // rule 4
+    HeapObject* object = heap_.make(o.id, false, nullptr);
+    facts_[o.id].heap = object;
+    return object;
+  }
   // The same object along another path: one HeapObject, and a fact that says so.
   if (HeapObject* other = heap_.find_existing(o.object)) {
     if (other->id != o.id) {
@@ -35,7 +40,6 @@ HeapObject* Recorder::heap_of(Operand o) {
   }
   HeapObject* object = heap_.make(o.id, false, o.object);
   facts_[o.id].heap = object;
-  object->is_dirty = !is_pre(o.id) && false;
   return object;
 }
 
@@ -614,25 +618,24 @@ Outcome Recorder::dict_merge(Act& act, Operand d, Operand u, Operand) {
 // ---- cells
 
 Outcome Recorder::load_cell(Act& act, int index, Operand* out) {
-  PyObject* cell = act.locals[index];
-  PyObject* contents = PyCell_GET(cell);
+  if (!active_) return Outcome::Stop;
+  return read_cell({act.locals[index], act.ids[index]}, out);
+}
+
+Outcome Recorder::read_cell(Operand cell, Operand* out) {
+  PyObject* contents = PyCell_GET(cell.object);
   if (contents == nullptr) return stop("an empty cell");
-  Operand operand{cell, act.ids[index]};
-  if (active_) {
-    HeapObject* object = heap_of(operand);
-    if (object == nullptr) return stop("a cell of unknown origin");
-    if (!check_effects(object)) return Outcome::Stop;
-    if (object->contents < 0) {
-      force_late_ = object->is_dirty || (reads_are_late_ && !object->is_created);
-      ValueId id = emit(NodeKind::CellContents, {object->id});
-      force_late_ = false;
-      if (id < 0 || !know_present(id)) return Outcome::Stop;
-      object->contents = id;
-    }
-    *out = {Py_NewRef(contents), object->contents};
-    return Outcome::Done;
+  HeapObject* object = heap_of(cell);
+  if (object == nullptr) return stop("a cell of unknown origin");
+  if (!check_effects(object)) return Outcome::Stop;
+  if (object->contents < 0) {
+    force_late_ = object->is_dirty || (reads_are_late_ && !object->is_created);
+    ValueId id = emit(NodeKind::CellContents, {object->id});
+    force_late_ = false;
+    if (id < 0 || !know_present(id)) return Outcome::Stop;
+    object->contents = id;
   }
-  *out = {Py_NewRef(contents), kNoValue};
+  *out = {Py_NewRef(contents), object->contents};
   return Outcome::Done;
 }
 
@@ -693,28 +696,36 @@ Outcome Recorder::make_cell(Act& act, int index) {
   return Outcome::Done;
 }
 
+bool Recorder::closure_ids(Operand function, PyObject* closure, std::vector<ValueId>* ids) {
+  Py_ssize_t count = PyTuple_GET_SIZE(closure);
+  if (is_created(function.id)) {
+    // elements: globals, defaults, kwdefaults, annotations, closure
+    ValueId closure_id = facts_[function.id].heap->elements[4];
+    return closure_id >= 0 && element_ids({closure, closure_id}, ids);
+  }
+  if (function.id < 0 || is_constant(function.id)) {
+    for (Py_ssize_t i = 0; i < count; i++) ids->push_back(constant_id(PyTuple_GET_ITEM(closure, i)));
+    return true;
+  }
+  ValueId closure_id =
+      emit(NodeKind::FunctionField, {function.id}, nullptr, static_cast<int>(trace::FunctionField::Closure));
+  if (closure_id < 0) return false;
+  facts_[closure_id].type = &PyTuple_Type;
+  facts_[closure_id].is_present = true;
+  facts_[closure_id].is_length_known = true;  // follows from the code
+  if (!element_ids({closure, closure_id}, ids)) return false;
+  for (ValueId id : *ids) facts_[id].type = &PyCell_Type;
+  return true;
+}
+
 Outcome Recorder::copy_free_vars(Act& act, int count) {
   PyObject* closure = PyFunction_GetClosure(act.function);
   int first = act.code->co_nlocalsplus - count;
-  std::vector<ValueId> ids(count, kNoValue);
+  std::vector<ValueId> ids;
   if (active_) {
-    ValueId function_id = act.function_value;
-    if (function_id >= 0 && is_created(function_id)) {
-      // elements: globals, defaults, kwdefaults, annotations, closure
-      ValueId closure_id = facts_[function_id].heap->elements[4];
-      if (closure_id < 0 || !element_ids({closure, closure_id}, &ids)) return stop("a closure of unknown origin");
-    } else if (function_id >= 0 && facts_[function_id].constant == nullptr) {
-      ValueId closure_id = emit(NodeKind::FunctionField, {function_id}, nullptr, static_cast<int>(trace::FunctionField::Closure));
-      if (closure_id < 0) return Outcome::Stop;
-      facts_[closure_id].type = &PyTuple_Type;
-      facts_[closure_id].is_present = true;
-      facts_[closure_id].is_length_known = true;  // follows from the code
-      ids.clear();
-      if (!element_ids({closure, closure_id}, &ids)) return stop("a closure of unknown origin");
-      for (int i = 0; i < count; i++) facts_[ids[i]].type = &PyCell_Type;
-    } else {
-      for (int i = 0; i < count; i++) ids[i] = constant_id(PyTuple_GET_ITEM(closure, i));
-    }
+    if (!closure_ids({act.function, act.function_value}, closure, &ids)) return stop("a closure of unknown origin");
+  } else {
+    ids.assign(count, kNoValue);
   }
   for (int i = 0; i < count; i++) {
     act.locals[first + i] = Py_NewRef(PyTuple_GET_ITEM(closure, i));

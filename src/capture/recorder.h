@@ -157,6 +157,8 @@ class Recorder {
   Operand new_method(PyObject* function, ValueId function_id, Operand self);
   ValueId read_element(Operand sequence, Py_ssize_t i, PyObject* element);
   void forget_after_callback();
+  bool closure_ids(Operand function, PyObject* closure, std::vector<ValueId>* ids);
+  Outcome read_cell(Operand cell, Operand* out);
   PyObject* key_of(Operand key, bool* by_identity);
 
   // ---- attributes.cpp
@@ -311,7 +313,7 @@ struct ModeScope {
     act_->call_state = -1;
   }
   Recorder::Act* act_;
-  ResumeMode saved_mode_;
+  ResumeMode saved_mode_ = ResumeMode::Push;
   Operand saved_value_;
 };
 

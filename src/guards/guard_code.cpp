@@ -208,14 +208,18 @@ bool run_guard_op(const GuardCode& code, const GuardOp& op, PyObject* const* arg
   REPRISE_UNREACHABLE(std::string("not an operation of a guard program: ") + trace::text_of(op.node()));
 }
 
-std::string print_guard_code(const GuardCode& code) {
+std::string print_guard_code(const GuardCode& code, std::span<const int32_t> marked) {
   std::string text;
+  size_t next_mark = 0;
   for (size_t i = 0; i < code.ops.size(); i++) {
     const GuardOp& op = code.ops[i];
+    const bool is_marked = next_mark < marked.size() && marked[next_mark] == static_cast<int32_t>(i);
+    if (is_marked) next_mark++;
+    text += is_marked ? "* " : "  ";
     if (op.is_fact) {
-      text += "  check " + trace::describe_guard(*code.trace, code.trace->guards[code.origins[i]]) + "\n";
+      text += "check " + trace::describe_guard(*code.trace, code.trace->guards[code.origins[i]]) + "\n";
     } else {
-      text += "  s" + std::to_string(op.slot) + " = " + trace::describe_value(*code.trace, code.origins[i]) + "\n";
+      text += "s" + std::to_string(op.slot) + " = " + trace::describe_value(*code.trace, code.origins[i]) + "\n";
     }
   }
   return text;

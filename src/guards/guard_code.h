@@ -82,6 +82,7 @@ std::string build_guard_code(const trace::Trace& trace, std::span<const trace::V
 bool run_guard_op(const GuardCode& code, const GuardOp& op, PyObject* const* args, PyObject** values,
                   Temporaries& temporaries);
 
-std::string print_guard_code(const GuardCode& code);
+/// One operation a line; a `*` stands before those in `marked`, which are in order.
+std::string print_guard_code(const GuardCode& code, std::span<const int32_t> marked);
 
 }  // namespace reprise::guards

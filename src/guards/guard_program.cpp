@@ -20,6 +20,7 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "guards/facts.h"
 #include "host/cpython/watch.h"
 #include "trace/object_text.h"
@@ -65,6 +66,16 @@ std::string GuardProgram::build(const trace::Trace& trace, std::span<const trace
 }
 
 bool GuardProgram::check(PyObject* const* args, PyObject** kept_values) {
+  if (check_unlogged(args, kept_values)) return true;
+  if (base::is_log_enabled(base::LogWord::Guards)) {
+    base::write_log(base::LogWord::Guards, trace::name_of_callable(code_object()) + ": failed: " + describe_failure());
+  }
+  return false;
+}
+
+PyObject* GuardProgram::code_object() const { return reinterpret_cast<PyObject*>(code_.trace->code); }
+
+bool GuardProgram::check_unlogged(PyObject* const* args, PyObject** kept_values) {
   if (!check_state() || !check_type_versions()) return false;
   Temporaries temporaries;
   if (is_running_) {
@@ -161,6 +172,10 @@ void GuardProgram::make_stamp_set(std::span<PyObject* const> values) {
     }
   }
   stamp_sets_.insert(stamp_sets_.begin(), std::make_unique<StampSet>(code_, values, may_be_root_));
+  if (stamp_sets_made_ == 1 && base::is_log_enabled(base::LogWord::Guards)) {
+    base::write_log(base::LogWord::Guards,
+                    "guard program of " + trace::name_of_callable(code_object()) + ":\n" + print());
+  }
 }
 
 void GuardProgram::drop_stamps() {
@@ -222,10 +237,15 @@ GuardProgram::Statistics GuardProgram::statistics() const {
   result.stamp_set_count = stamp_sets_.size();
   if (!stamp_sets_.empty()) {
     result.word_count = stamp_sets_.front()->word_count();
-    result.slow_op_count = stamp_sets_.front()->slow_op_count();
+    result.slow_op_count = stamp_sets_.front()->slow_ops().size();
     result.tensor_count = stamp_sets_.front()->tensor_count();
   }
   return result;
+}
+
+std::string GuardProgram::print() const {
+  if (stamp_sets_.empty()) return print_guard_code(code_, {});
+  return print_guard_code(code_, stamp_sets_.front()->slow_ops());
 }
 
 size_t GuardProgram::size_bytes() const {

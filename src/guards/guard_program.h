@@ -65,6 +65,9 @@ class GuardProgram {
   };
   Statistics statistics() const;
 
+  /// One operation a line; those that run at every check although stamps hold are marked.
+  std::string print() const;
+
   const trace::Trace& trace() const { return *code_.trace; }
   const GuardCode& code() const { return code_; }
   size_t size_bytes() const;
@@ -75,6 +78,7 @@ class GuardProgram {
     uint32_t expected;
   };
 
+  bool check_unlogged(PyObject* const* args, PyObject** kept_values);
   bool check_state();
   bool check_type_versions();
   bool renew_type_version(size_t index);
@@ -82,6 +86,7 @@ class GuardProgram {
   void keep_values(PyObject* const* values, PyObject** kept_values) const;
   void make_stamp_set(std::span<PyObject* const> values);
   void fail_at(int32_t op);
+  PyObject* code_object() const;
 
   GuardCode code_;
   std::vector<VersionWord> type_words_;

@@ -50,7 +50,7 @@ class StampSet {
   PyObject* const* values() const { return values_.data(); }
 
   size_t word_count() const { return word_count_; }
-  size_t slow_op_count() const { return slow_ops_.size(); }
+  std::span<const int32_t> slow_ops() const { return slow_ops_; }
   size_t tensor_count() const { return tensor_ops_.size(); }
   uint64_t repair_count() const { return repair_count_; }
   size_t size_bytes() const;

@@ -1,7 +1,7 @@
 // The exception types of the public API that C++ raises, and what happens when a check of ours fails.
 //
-// A failed check (base::InternalError) must not leave C++: wherever CPython calls us, it is caught. What can go on without
-// the entry at hand does so, after one message a process; REPRISE_STRICT=1 raises instead.
+// A failed check (base::InternalError) must not leave C++: wherever CPython calls us, it is caught. What can go on
+// without the entry at hand does so, after one message a process; REPRISE_STRICT=1 raises instead.
 #pragma once
 
 #include <Python.h>

@@ -10,8 +10,8 @@
 namespace reprise::runtime {
 namespace {
 
-// Recordings in a row without a match that are free; behind them the n-th waits for 2^n misses.
-constexpr uint32_t kFreeRecordings = 4;
+// Recordings whose entries have not run yet that are free; behind them the n-th waits for 2^n misses.
+constexpr uint32_t kFreeRecordings = 8;
 constexpr uint32_t kMaxWaitBits = 12;
 
 // Several contexts may watch one instruction: how many do, by instruction, in the CodeInfo.
@@ -94,8 +94,8 @@ bool Place::should_record() {
     return false;
   }
   ++misses_since_recording_;
-  if (unmatched_recordings_ > kFreeRecordings) {
-    uint32_t wait_bits = std::min(unmatched_recordings_ - kFreeRecordings, kMaxWaitBits);
+  if (unused_recordings_ > kFreeRecordings) {
+    uint32_t wait_bits = std::min(unused_recordings_ - kFreeRecordings, kMaxWaitBits);
     if (misses_since_recording_ < uint64_t{1} << wait_bits) {
       ++context().statistics.refused_recordings;
       return false;
@@ -106,7 +106,7 @@ bool Place::should_record() {
 
 void Place::note_recording_started() {
   ++attempts;
-  ++unmatched_recordings_;
+  ++unused_recordings_;
   misses_since_recording_ = 0;
   ++context().statistics.recordings;
 }
@@ -150,8 +150,7 @@ void Place::publish(std::unique_ptr<entry::Entry> entry) {
 }
 
 void Place::note_run(PublishedEntry& entry) {
-  unmatched_recordings_ = 0;
-  ++entry.run_count;
+  if (entry.run_count++ == 0) unused_recordings_ /= 2;
   entry.last_used = ++context().clock;
 }
 
@@ -177,7 +176,7 @@ void Place::reset() {
   attempts = failures = 0;
   exits = 0;
   misses = misses_since_recording_ = 0;
-  unmatched_recordings_ = 0;
+  unused_recordings_ = 0;
   why.clear();
   last_failure.clear();
   update_activity();

@@ -5,7 +5,7 @@
 // instruction watched (host::set_watched) as long as it is of use.
 //
 // Who decides: the place alone says whether a miss is worth a recording (`should_record`), so that no call is recorded
-// over and over: a place fails for good after kMaxFailures recordings without an entry, and one whose entries never
+// over and over: a place fails for good after kMaxFailures recordings without an entry, and one whose new entries do not
 // match again is recorded at growing intervals only.
 //
 // Ownership: the CompileContext owns its places; they live as long as it does, also across reset(). A published entry
@@ -119,8 +119,8 @@ class Place {
   /// Called by the driver when the recording gave no entry; `text` is for explain.
   void note_recording_failed(std::string text);
   /// Takes an entry into service; evicts the least recently used one above max_entries. Called by the driver.
-  /// An entry that is of no use counts as a failed recording and is refused: one that ends where it began, and, inside a
-  /// function, one that calls nothing of PyTorch (interpreting is as quick).
+  /// An entry that is of no use counts as a failed recording and is refused: one that ends where it began, and, inside
+  /// a function, one that calls nothing of PyTorch (interpreting is as quick).
   void publish(std::unique_ptr<entry::Entry> entry);
 
   // ---- entries
@@ -132,7 +132,7 @@ class Place {
   void reset();
 
   // ---- facts, for explain too
-  bool is_root = false;         // the start of a compiled callable's own function
+  bool is_root = false;      // the start of a compiled callable's own function
   std::string why;           // why recordings are wanted, then why the last one was made
   std::string last_failure;  // of the last recording without an entry
   int attempts = 0;
@@ -154,7 +154,7 @@ class Place {
   std::unique_ptr<guards::Dispatcher> dispatcher_;
   bool is_wanted_ = false;
   bool is_active_ = false;             // what the owner has been told
-  uint32_t unmatched_recordings_ = 0;  // recordings in a row after which no entry has run
+  uint32_t unused_recordings_ = 0;     // recordings whose entries have not run; halved when one runs first
   uint64_t misses_since_recording_ = 0;
 };
 

@@ -9,7 +9,8 @@ namespace reprise::runtime {
 namespace {
 
 void want_recording_at(CompileContext& context, PyCodeObject* code, int32_t unit, const std::string& why) {
-  if (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) return;
+  constexpr int kSuspends = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
+  if ((code->co_flags & (kSuspends | CO_OPTIMIZED)) != CO_OPTIMIZED) return;  // also no class bodies and modules
   const host::CodeInfo* info = host::get_code_info(code);
   if (info == nullptr || info->find_index(unit) < 0) return;
   context.get_place(code, unit).want_recording(why);

@@ -89,12 +89,11 @@ class Analysis {
       if (item.guard >= 0) continue;
       const std::span<const ValueId> operands = trace_.operands(item.value);
       for (size_t i = 0; i < operands.size(); i++) {
-        if (operands[i] >= 0 && looks_into(trace_.values[item.value], i)) is_looked_into[operands[i]] = 1;
-        // Its instance dict may be read as a whole.
-        if (trace_.values[item.value].kind == NodeKind::InstanceDict &&
-            trace_.category(operands[i]) == Category::Alloc) {
-          is_looked_into[operands[i]] = 1;
-        }
+        if (operands[i] < 0 || !looks_into(trace_.values[item.value], i)) continue;
+        is_looked_into[operands[i]] = 1;
+        // An instance dict shows its object.
+        if (const ValueId allocation = find_allocation(trace_, operands[i]); allocation >= 0)
+          is_looked_into[allocation] = 1;
       }
     }
     result_.overwritten_by.assign(result_.mutations.size(), -1);

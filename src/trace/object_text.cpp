@@ -48,6 +48,11 @@ std::string repr(PyObject* object) {
   return result;
 }
 
+// pybind11 binds its functions to an object of its own.
+bool is_binding_record(PyObject* self) {
+  return std::string_view(Py_TYPE(self)->tp_name).find("pybind11") != std::string_view::npos;
+}
+
 bool has_plain_repr(PyObject* object) {
   if (object == Py_None || object == Py_Ellipsis || object == Py_NotImplemented) return true;
   if (PyBool_Check(object) || PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyComplex_CheckExact(object) ||
@@ -96,8 +101,10 @@ std::string describe_object(PyObject* object) {
   if (PyCFunction_Check(object)) {
     PyObject* self = PyCFunction_GET_SELF(object);
     std::string owner;
-    if (self != nullptr && PyType_Check(self)) owner = describe_type(reinterpret_cast<PyTypeObject*>(self)) + ".";
-    if (self != nullptr && !PyType_Check(self) && !PyModule_Check(self)) owner = describe_type(Py_TYPE(self)) + ".";
+    if (self != nullptr && PyType_Check(self))
+      owner = describe_type(reinterpret_cast<PyTypeObject*>(self)) + ".";
+    else if (self != nullptr && !PyModule_Check(self) && !is_binding_record(self))
+      owner = describe_type(Py_TYPE(self)) + ".";
     return "<builtin " + owner + reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name + ">";
   }
   PyTypeObject* type = Py_TYPE(object);

@@ -13,6 +13,7 @@ import unittest
 import zlib
 
 import reprise
+
 from tests.host.native import C
 
 KEEP = {"keep_plain_entries": True}
@@ -190,6 +191,9 @@ class Limits(unittest.TestCase):
         counts = counters(compiled)
         self.assertLess(counts["recordings"], 20)
         self.assertEqual(counts["calls"], 200)
+        for n in range(200, 400):  # also when one value comes back all the time
+            self.assertEqual((compiled(n), compiled(1)), (f(n), f(1)))
+        self.assertLess(counters(compiled)["recordings"], 25)
 
     def test_entries_above_the_limit_are_evicted_and_counted(self):
         def f(n):

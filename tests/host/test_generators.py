@@ -79,6 +79,16 @@ class Generators(unittest.TestCase):
                 finally:
                     frame_tests.uninstall()
 
+    def test_a_copy_without_locals_and_stack(self):
+        def constant():
+            yield 1
+            yield 2
+
+        generator = constant()
+        self.assertEqual(list(frame_tests.clone_generator(generator)), [1, 2])
+        next(generator)
+        self.assertEqual(list(frame_tests.clone_generator(generator)), [2])
+
     def test_a_copy_is_closed(self):
         for _, generator in self.each_step():
             copied = frame_tests.clone_generator(generator)

@@ -3,7 +3,7 @@
 python -m tests.native_unit.bench_guards
 """
 
-from tests.native_unit.builder import Dispatcher, Trace, native
+from tests.native_unit.builder import Dispatcher, Trace, before, behind, native
 
 try:
     import torch
@@ -107,5 +107,40 @@ def main():
         print(f"look-up among {count:2} entries: {time * 1000:.0f} ns")
 
 
+def callee(a, b):
+    return a + b
+
+
+def caller(a, b):
+    return callee(a, b)
+
+
+def report_steps():
+    def time_of(trace, *args):
+        entry = trace.entry()
+        return min(native.time_run(entry.capsule, list(args), 200) for _ in range(3))
+
+    def steps(count):
+        trace = Trace(function)
+        value = trace.arg(0)
+        for _ in range(count):
+            value = trace.node("TensorBinary", value, trace.const(1), n=0)
+        return time_of(trace.ret(value), 0)
+
+    def exit_through(depth):
+        trace = Trace(caller)
+        a, b = trace.arg(0), trace.arg(1)
+        chain = -1
+        for _ in range(depth - 1):
+            chain = trace.frame(behind(caller, "CALL"), [a, b], caller=chain)
+        frame = trace.frame(before(callee, "BINARY_OP"), [a, b, a, b], function=callee, caller=chain)
+        return time_of(trace.exit(trace.snapshot(frame)), 1, 2)
+
+    few, many = steps(0), steps(1000)
+    print(f"empty entry {few * 1000:.0f} ns   a step (int + 1) {many - few:.0f} ns")
+    print("exit through frames: " + "   ".join(f"{depth}: {exit_through(depth):.2f} us" for depth in (1, 2, 5, 20)))
+
+
 if __name__ == "__main__":
     main()
+    report_steps()

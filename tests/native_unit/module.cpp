@@ -279,9 +279,7 @@ PyObject* py_run(PyObject*, PyObject* args) {
 }
 
 PyObject* py_print_entry(PyObject*, PyObject* capsule) { return to_text(get_entry(capsule).print()); }
-PyObject* py_print_guards(PyObject*, PyObject* capsule) {
-  return to_text(guards::print_guard_code(get_entry(capsule).guards().code()));
-}
+PyObject* py_print_guards(PyObject*, PyObject* capsule) { return to_text(get_entry(capsule).guards().print()); }
 PyObject* py_describe_failure(PyObject*, PyObject* capsule) {
   return to_text(get_entry(capsule).describe_last_failure());
 }
@@ -336,6 +334,26 @@ PyObject* py_time_check(PyObject*, PyObject* args) {
     ok &= runtime::check_guards(entry, slots.data(), state);
   });
   return Py_BuildValue("(dN)", time, PyBool_FromLong(ok));
+}
+
+// microseconds of one whole run, exits included
+PyObject* py_time_run(PyObject*, PyObject* args) {
+  PyObject *capsule, *list;
+  long repeat;
+  if (!PyArg_ParseTuple(args, "OOl", &capsule, &list, &repeat)) return nullptr;
+  entry::Entry& entry = get_entry(capsule);
+  const std::vector<PyObject*> slots = to_args(entry, list);
+  PyThreadState* thread = PyThreadState_Get();
+  bool ok = true;
+  const double time = best_of_rounds_us(repeat, [&] {
+    runtime::RunState state;
+    runtime::ExitInfo info;
+    if (!ok || !runtime::check_guards(entry, slots.data(), state)) return;
+    PyObject* result = runtime::run_entry(thread, entry, state, nullptr, host::continue_default, nullptr, &info);
+    ok = result != nullptr;
+    Py_XDECREF(result);
+  });
+  return ok ? PyFloat_FromDouble(time) : nullptr;
 }
 
 // ---- dispatcher
@@ -440,11 +458,19 @@ PyObject* guarded(PyObject* self, PyObject* argument) {
 PyMethodDef kMethods[] = {
 #define ONE(name) {#name, guarded<py_##name>, METH_O, nullptr}
 #define MANY(name) {#name, guarded<py_##name>, METH_VARARGS, nullptr}
-    ONE(make_trace),       ONE(print_trace), ONE(verify_trace),  ONE(describe_object), ONE(describe_values),
-    ONE(describe_guards),  MANY(truncate),   ONE(liveness),      ONE(time_liveness),   ONE(make_entry),
-    MANY(check),           MANY(run),        ONE(print_entry),   ONE(print_guards),    ONE(describe_failure),
-    ONE(drop_stamps),      MANY(explain),    ONE(statistics),    MANY(time_check),     ONE(make_dispatcher),
-    MANY(find_candidates), MANY(look_up),    MANY(time_look_up), ONE(traverse),        {nullptr, nullptr, 0, nullptr}};
+    ONE(make_trace),       ONE(print_trace),
+    ONE(verify_trace),     ONE(describe_object),
+    ONE(describe_values),  ONE(describe_guards),
+    MANY(truncate),        ONE(liveness),
+    ONE(time_liveness),    ONE(make_entry),
+    MANY(check),           MANY(run),
+    ONE(print_entry),      ONE(print_guards),
+    ONE(describe_failure), ONE(drop_stamps),
+    MANY(explain),         ONE(statistics),
+    MANY(time_check),      MANY(time_run),
+    ONE(make_dispatcher),  MANY(find_candidates),
+    MANY(look_up),         MANY(time_look_up),
+    ONE(traverse),         {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef kModule = {PyModuleDef_HEAD_INIT, "entry_tests", nullptr, -1, kMethods, nullptr, nullptr, nullptr, nullptr};
 

@@ -572,3 +572,15 @@ def test_exits_leak_nothing():
         once()
     gc.collect()
     assert sys.getallocatedblocks() - blocks < 60
+
+
+def test_an_exit_inside_a_generator_that_was_made_in_the_trace():
+    trace = Trace(total_of)
+    x = trace.arg(0)
+    made = trace.node("Generator", trace.const(numbers))
+    generator_state(trace, made, [trace.const(4), trace.const(1)])
+    outer = trace.frame(behind(total_of, "FOR_ITER"), [x, trace.const(100), trace.const(1), made])
+    slots = [trace.const(4), trace.const(1), trace.const(1), trace.const(1)]
+    inner = trace.frame(before(numbers, "BINARY_OP"), slots, function=numbers, caller=outer, generator_value=made)
+    entry = trace.exit(trace.snapshot(inner)).entry()
+    assert [entry(0), entry(0)] == [105, 105]  # 2 and 3 are still to come

@@ -172,3 +172,20 @@ def test_liveness_of_a_long_chain_does_not_recurse():
     start = time.perf_counter()
     assert trace.ret(value).liveness()[value][1] == "end"
     assert time.perf_counter() - start < 20
+
+
+def test_the_instance_dict_of_an_object_shows_it_only_to_those_who_look():
+    for looked_at in (False, True):
+        trace = Trace(function)
+        x = trace.arg(0)
+        made = trace.node("Object", trace.const(type("Made", (), {})))
+        fields = trace.node("InstanceDict", made)
+        old = trace.call(len, x)
+        trace.node("SetAttribute", made, old, object="a")
+        if looked_at:
+            trace.node("Object", trace.const(dict), fields, n=1)
+        new = trace.call(len, x)
+        trace.node("SetAttribute", made, new, object="a")
+        trace.guard(new, "Present", snapshot=snapshot_of(trace, made, fields))
+        result = trace.ret(x).liveness()
+        assert (result[old][1] == trace.item_count() - 1) == looked_at

@@ -332,7 +332,7 @@ PyObject* make_generator(FrameSpec& spec, GeneratorState state, PyObject* handle
     CaptureScope scope(request);
     object = call_with_placeholders(spec.function);
   }
-  if (object == nullptr || spec.slots == nullptr) {
+  if (object == nullptr || (spec.slots == nullptr && state == GeneratorState::Created)) {
     drop_slots(spec);
     return object;
   }

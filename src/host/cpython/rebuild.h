@@ -26,8 +26,10 @@ struct FrameSpec {
   int32_t slot_count = 0;
   ResumeMode mode = ResumeMode::Push;
   PyObject* mode_value = nullptr;  // owned; for ResumeMode::PushValue
-  PyObject* generator = nullptr;   // borrowed; the frame belongs to this suspended generator (from make_generator),
-                                   // which the next outer frame iterates: its slots hold the same object
+  // Borrowed. Not nullptr: the frame belongs to this generator or coroutine, which the next outer frame (at ForIter,
+  // Send or a Call of next) iterates; that frame's slots hold the same object. It is suspended, or was made by
+  // make_generator without slots; what its frame held is replaced.
+  PyObject* generator = nullptr;
 };
 
 /// How a rebuilt frame goes on: evaluates it and returns its result, like a FrameHook.
@@ -52,9 +54,9 @@ PyObject* resume_chain(PyThreadState* thread, Frame* outermost, FrameSpec* specs
 
 enum class GeneratorState : uint8_t { Created, Suspended };
 
-/// A new generator, coroutine or async generator of `spec.function` that stands at `spec.next_unit`.
-/// `handled_exception`: what its except blocks handle, or nullptr. A new reference, or nullptr with an exception set.
-/// For a generator that `resume_chain` resumes later in the middle, the state is Suspended.
+/// A new generator, coroutine or async generator of `spec.function` that stands at `spec.next_unit`; Created and
+/// without slots, one that has just been made, for FrameSpec::generator. `handled_exception`: what it handles, or
+/// nullptr. A new reference, or nullptr with an exception set.
 PyObject* make_generator(FrameSpec& spec, GeneratorState state, PyObject* handled_exception);
 
 /// Leaves an existing frame, which is not linked to the thread, with a computed result (stolen) or, for nullptr, with
