@@ -1,6 +1,7 @@
 """The functions of the public API."""
 
 import functools
+import inspect
 import types
 import warnings
 
@@ -96,6 +97,8 @@ def _wrap(target, make, remake):
             return _callables.make_stand_in(target, lambda cls: make(target, type_=cls), remake)
         except Exception:  # a class that has no subclasses or no __dict__: a callable that stands for the object
             pass
+    if inspect.iscoroutinefunction(target) and hasattr(inspect, "markcoroutinefunction"):
+        inspect.markcoroutinefunction(target)  # seen through the attributes of what is returned
     return make(target)
 
 

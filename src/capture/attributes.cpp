@@ -677,6 +677,15 @@ Outcome Recorder::delete_attribute(Act&, Operand o, PyObject* name) {
   }
   if (type->tp_setattro != PyObject_GenericSetAttr && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return stop("an attribute deletion");
   PyObject* descriptor = _PyType_Lookup(type, name);
+  if (descriptor != nullptr && Py_TYPE(descriptor) == &PyProperty_Type) {
+    PyObject* deleter = PyObject_GetAttr(descriptor, names().fdel);
+    Operand result;
+    Outcome outcome = deleter != Py_None ? call_any({deleter, constant_id(deleter)}, &o, 1, nullptr, &result)
+                                         : stop("a property without a deleter");
+    Py_DECREF(deleter);
+    if (outcome == Outcome::Done) Py_DECREF(result.object);
+    return outcome;
+  }
   if ((descriptor != nullptr && Py_TYPE(descriptor)->tp_descr_set != nullptr) || !has_instance_dict(type)) {
     return stop("an attribute deletion through a descriptor");
   }

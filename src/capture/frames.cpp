@@ -1,10 +1,31 @@
 // Frames, arguments, generators and exceptions while recording.
+#include <cstring>
+
 #include "base/check.h"
+#include "base/log.h"
 #include "capture/recorder.h"
+#include "capture/type_names.h"
 #include "host/cpython/watch.h"
 #include "host/torch/tensor.h"
 
 namespace reprise::capture {
+
+namespace {
+
+/// Python that library code runs behind C calls and that writes nothing a program reads: dispatch, class checks.
+bool is_quiet(host::Frame* frame) {
+  static const char* const kModules[] = {"torch._ops", "torch._VF", "torch.backends", "torch.overrides", "abc",
+                                         "_weakrefset", "typing", "torch._library.utils", "torch._jit_internal"};
+  PyObject* name = PyDict_GetItemString(host::get_globals(frame), "__name__");
+  const char* text = name != nullptr && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
+  if (text == nullptr) return false;
+  for (const char* module : kModules) {
+    if (!strcmp(text, module)) return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 Recorder::Recorder(const RecorderOptions& options, PyThreadState* thread)
     : options_(options), thread_(thread), trace_(std::make_unique<trace::Trace>()) {
@@ -46,7 +67,12 @@ Recorder::FrameUse Recorder::classify_frame(host::Frame* frame, bool throwflag) 
   if (throwflag && PyUnicode_CompareWithASCIIString(host::get_code(frame)->co_name, "<genexpr>") == 0) {
     return FrameUse::PassThrough;
   }
+  if (is_quiet(frame)) return FrameUse::PassThrough;
   saw_callback_ = true;
+  if (base::is_log_enabled(base::LogWord::Calls)) {
+    base::write_log(base::LogWord::Calls, "unrecorded, depth " + std::to_string(c_depth_) + ": " +
+                                              callable_name(host::get_function(frame)) + (throwflag ? " (closed)" : ""));
+  }
   if (c_depth_ == 0) forget_after_callback();
   return FrameUse::PassThrough;
 }
@@ -110,7 +136,7 @@ void Recorder::leave_frame(Act& act) {
     boundary_mark_ = top_->item_mark;
     top_->call_state = -1;
   }
-  if (handled_exceptions_.size() > act.handled_depth) handled_exceptions_.resize(act.handled_depth);
+  if (handled_exceptions_.size() > act.handled_depth) handled_exceptions_.erase(handled_exceptions_.begin() + static_cast<ptrdiff_t>(act.handled_depth), handled_exceptions_.end());
 }
 
 void Recorder::bind_arguments(Act& act) {
@@ -310,7 +336,6 @@ Outcome Recorder::raise(Act&, Operand exception, Operand cause) {
   if (exception.id < 0) return stop("raise of an exception of unknown origin");
   if (cause.object != nullptr && cause.id < 0) return stop("raise from an exception of unknown origin");
   raise_snapshot_ = take_snapshot(true);
-  raise_item_ = trace_->items.size();
   Operand value = exception;
   PyObject* made = nullptr;
   if (PyExceptionClass_Check(exception.object)) {
@@ -349,7 +374,11 @@ Outcome Recorder::raise(Act&, Operand exception, Operand cause) {
 }
 
 bool Recorder::on_raised(Act&) {
-  if (!active_ || exception_is_recorded_) return true;
+  if (!active_) return true;
+  if (exception_is_recorded_) {
+    if (raise_snapshot_ < 0) raise_snapshot_ = take_snapshot(true);  // a modelled miss, at the instruction itself
+    return true;
+  }
   // A re-raised exception that the trace knows is control flow as well.
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
@@ -394,6 +423,8 @@ ValueId Recorder::caught_exception_id(Act&, PyObject* exception) {
   if (!active_) return kNoValue;
   bool is_recorded = exception_is_recorded_;
   exception_is_recorded_ = false;
+  caught_snapshot_ = raise_snapshot_;
+  raise_snapshot_ = -1;
   ValueId known = find_exception(exception);
   if (known >= 0 || !is_recorded) return known;
   // A modelled miss (KeyError, AttributeError, StopIteration ...) made it: the same class with the same arguments.
@@ -413,18 +444,22 @@ ValueId Recorder::caught_exception_id(Act&, PyObject* exception) {
 void Recorder::on_push_exc_info(Act& act) {
   if (!active_) return;
   // The evaluator pushed the exception that was handled before; its id lies below the new one.
-  ValueId previous = handled_exceptions_.empty() ? constant_id(Py_None) : handled_exceptions_.back();
+  ValueId previous = handled_exceptions_.empty() ? kNoValue : handled_exceptions_.back().id;
   PyObject** stack = act.stack_pointer;
   int top = static_cast<int>(stack - act.locals) - 1;
   ValueId current = act.ids[top];
   act.ids[top - 1] = stack[-2] == Py_None ? constant_id(Py_None) : previous;
-  handled_exceptions_.push_back(current);
+  handled_exceptions_.push_back({current, caught_snapshot_});
+  caught_snapshot_ = -1;
 }
 
 void Recorder::on_pop_except(Act& act) {
   if (!active_) return;
   if (handled_exceptions_.size() <= act.handled_depth) {
+    // The evaluator has popped already; the state in front of the instruction still has the slot.
+    act.stack_pointer++;
     end_recording(UnsupportedCode::UnmodelledOperation, "the end of an except block that was entered before the recording");
+    act.stack_pointer--;
     return;
   }
   handled_exceptions_.pop_back();

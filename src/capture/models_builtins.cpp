@@ -201,7 +201,14 @@ MODEL(sum) {
 }
 
 MODEL(minmax) {
-  if (kwnames != nullptr) return call_opaque(callable);
+  Operand fallback;
+  if (kwnames != nullptr) {
+    bool is_default = n == 2 && PyTuple_GET_SIZE(kwnames) == 1 &&
+                      PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "default") == 0;
+    if (!is_default) return call_opaque(callable);
+    fallback = args[1];
+    n = 1;
+  }
   if (n > 1) {
     for (int i = 0; i < n; i++) {
       if (host::is_tensor(args[i].object)) return stop("min or max of tensors by value");
@@ -213,6 +220,14 @@ MODEL(minmax) {
     ModeScope mode(*this, ResumeMode::Never);
     Outcome outcome = all_elements(args[0], &elements);
     if (outcome != Outcome::Done) return outcome;
+  }
+  if (elements.empty() && fallback.object != nullptr) {
+    *out = {Py_NewRef(fallback.object), fallback.id};
+    return Outcome::Done;
+  }
+  if (elements.size() == 1) {
+    *out = elements[0];
+    return Outcome::Done;
   }
   bool is_plain = active_;
   for (Operand& element : elements) is_plain = is_plain && (PyLong_CheckExact(element.object) || PyFloat_CheckExact(element.object) || PyUnicode_CheckExact(element.object));

@@ -269,10 +269,14 @@ class Recorder {
   bool grads_written_ = false;    // .grad of leaves is no longer a function of the entry state
   bool exception_is_recorded_ = false;
   int32_t raise_snapshot_ = -1;
-  size_t raise_item_ = 0;
   uint64_t start_dict_version_ = 0;
   uint64_t instruction_count_ = 0;
-  std::vector<ValueId> handled_exceptions_;
+  struct HandledException {
+    ValueId id;
+    int32_t raise_snapshot;  // in front of what raised it; -1: unknown
+  };
+  std::vector<HandledException> handled_exceptions_;  // raised in the trace, innermost last
+  int32_t caught_snapshot_ = -1;
   struct KnownException {
     PyObject* object;  // strong
     ValueId id;

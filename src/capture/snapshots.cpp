@@ -73,7 +73,8 @@ int32_t Recorder::take_snapshot(bool must_be_exact) {
   }
   Act& innermost = front != nullptr ? *front : *top_;
   size_t mark = front != nullptr ? front->item_mark : boundary_mark_;
-  bool is_exact = !has_effects_since(mark);
+  // A handled exception that the trace raised has no traceback: frames inside an except block are never rebuilt.
+  bool is_exact = !has_effects_since(mark) && handled_exceptions_.empty();
   if (must_be_exact && !is_exact) return -1;
   if (!trace_->snapshots.empty()) {
     trace::Snapshot& last = trace_->snapshots.back();
@@ -89,7 +90,7 @@ int32_t Recorder::take_snapshot(bool must_be_exact) {
   snapshot.frame = frame;
   snapshot.item = static_cast<int32_t>(mark);
   snapshot.is_exact = is_exact;
-  if (!handled_exceptions_.empty()) snapshot.handled_exception = handled_exceptions_.back();
+  if (!handled_exceptions_.empty()) snapshot.handled_exception = handled_exceptions_.back().id;
   trace_->snapshots.push_back(snapshot);
   return static_cast<int32_t>(trace_->snapshots.size()) - 1;
 }
@@ -103,6 +104,12 @@ void Recorder::end_recording(UnsupportedCode code, std::string text) {
   trace_->end = trace::EndKind::Exit;
   trace_->end_reason = static_cast<int>(code);
   trace_->end_text = std::move(text);
+  if (!handled_exceptions_.empty() && handled_exceptions_.front().raise_snapshot >= 0) {
+    // Inside an except block: CPython raises for real, with tracebacks and contexts.
+    trace_->end_snapshot = handled_exceptions_.front().raise_snapshot;
+    trace_->truncate(trace_->snapshots[trace_->end_snapshot].item);
+    return;
+  }
   Act* front = top_;
   for (Act* act = top_; act != nullptr; act = act->is_root ? nullptr : static_cast<Act*>(act->caller)) {
     if (act != top_ && act->resume_mode == ResumeMode::Never) front = act;
@@ -131,7 +138,7 @@ void Recorder::end_recording(UnsupportedCode code, std::string text) {
   trace::Snapshot snapshot;
   snapshot.frame = frame;
   snapshot.item = static_cast<int32_t>(mark);
-  if (!handled_exceptions_.empty()) snapshot.handled_exception = handled_exceptions_.back();
+  if (!handled_exceptions_.empty()) snapshot.handled_exception = handled_exceptions_.back().id;
   trace_->snapshots.push_back(snapshot);
   trace_->end_snapshot = static_cast<int32_t>(trace_->snapshots.size()) - 1;
 }

@@ -206,7 +206,18 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     return Outcome::Done;
   }
   if (t == &PyZip_Type) {
-    if (kwnames != nullptr && !(PyTuple_GET_SIZE(kwnames) == 1 && args[n - 1].object == Py_False)) return stop("zip(strict=True)");
+    bool is_strict = false;
+    if (kwnames != nullptr) {
+      if (PyTuple_GET_SIZE(kwnames) != 1 || !make_constant(args[n - 1])) return stop("an unusual call of zip");
+      is_strict = args[n - 1].object == Py_True;
+    }
+    // Sequences of one length: strict changes nothing.
+    for (int i = 0; is_strict && i < positional; i++) {
+      PyObject* first = args[0].object;
+      PyObject* other = args[i].object;
+      bool is_sequence = PyList_CheckExact(other) || PyTuple_CheckExact(other);
+      if (!is_sequence || PySequence_Fast_GET_SIZE(other) != PySequence_Fast_GET_SIZE(first)) return stop("zip(strict=True)");
+    }
     auto state = std::make_unique<IteratorState>();
     state->kind = IteratorKind::Zip;
     std::vector<ValueId> operands;
@@ -284,7 +295,28 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     if (id >= 0) {
       HeapObject* object = new_object(id);
       object->is_partial = true;
-      for (int i = 0; i < positional; i++) object->partial.push_back(args[i].id);
+      // A partial of a partial is flattened, and so is what is known of it.
+      PyObject* inner = args[0].object;
+      HeapObject* made = facts_[args[0].id].heap;
+      if (Py_TYPE(inner) != t) {
+        object->partial.push_back(args[0].id);
+      } else if (made != nullptr && made->is_partial) {
+        object->partial = made->partial;
+        for (const KeyMap::Item& item : made->items.items()) object->items.set(item.key, item.id);
+      } else if (know_identity(args[0])) {
+        PyObject* function = PyObject_GetAttr(inner, names().func_name);
+        PyObject* bound = PyObject_GetAttr(inner, names().args);
+        PyObject* keywords = PyObject_GetAttr(inner, names().keywords);
+        object->partial.push_back(constant_id(function));
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bound); i++) object->partial.push_back(constant_id(PyTuple_GET_ITEM(bound, i)));
+        PyObject *key, *value;
+        Py_ssize_t position = 0;
+        while (PyDict_Next(keywords, &position, &key, &value)) object->items.set(heap_.canonical_key(key), constant_id(value));
+        Py_DECREF(function);
+        Py_DECREF(bound);
+        Py_DECREF(keywords);
+      }
+      for (int i = 1; i < positional; i++) object->partial.push_back(args[i].id);
       for (int i = positional; i < n; i++) {
         object->items.set(heap_.canonical_key(PyTuple_GET_ITEM(kwnames, i - positional)), args[i].id);
       }

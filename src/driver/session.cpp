@@ -66,7 +66,10 @@ PyObject* Session::run_frame(PyThreadState* thread, host::Frame* frame, bool thr
 
 bool Session::raise_if_graph_break() {
   if (!context_->options.fullgraph || recorder_.is_recording() || recorder_.end_text().empty()) return false;
-  runtime::raise_graph_break(recorder_.end_text());
+  std::string text = recorder_.end_text();
+  if (!end_place_.empty()) text += " at " + end_place_;
+  text += std::string(": ") + std::string(base::get_unsupported_hint(recorder_.end_code()));
+  runtime::raise_graph_break(text);
   return true;
 }
 
@@ -81,6 +84,9 @@ void Session::finish() {
   try {
     if (std::unique_ptr<trace::Trace> trace = recorder_.take_trace()) {
       if (base::is_log_enabled(base::LogWord::Trace)) dump(base::LogWord::Trace, context_->name, trace::print_trace(*trace));
+      if (trace->end_snapshot >= 0) {
+        end_place_ = trace::describe_place(trace->frame_states[trace->snapshots[trace->end_snapshot].frame]);
+      }
       bool is_return = trace->end == trace::EndKind::Return;
       if (!is_return) runtime::plan_places_behind(*context_, *trace);
       bool is_empty = !is_return && !trace->is_call_entry && trace->items.size() == 0;

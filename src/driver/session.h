@@ -7,6 +7,8 @@
 
 #include <Python.h>
 
+#include <string>
+
 #include "capture/recorder.h"
 #include "host/cpython/frame.h"
 #include "runtime/compile_context.h"
@@ -41,6 +43,7 @@ class Session {
   capture::Recorder recorder_;
   Session* outer_;
   bool is_finished_ = false;
+  std::string end_place_;  // file:line where the recording ended
 };
 
 }  // namespace reprise::driver

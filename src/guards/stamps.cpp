@@ -16,8 +16,9 @@
 //     fields. The object may have died and another may live there. So only what words prove may hang on a weak slot:
 //     its type word comes first, then tags, slots and cells of its own. A tag of a new object is another tag, so the
 //     case is noticed. Facts about an immutable value (its number, its elements) need a strong slot.
-//  5. Scalars in weak slots are held by the set, which makes them strong. Nothing else is held: no tensor, no module.
-//  6. Everything else is *slow*: run at each check, in order, behind the words. Getsets, sets, ordered keys of an
+//  5. Scalars and code objects in weak slots are held by the set, which makes them strong. Nothing else is held: no
+//     tensor, no module, no function.
+//  6. Everything else is *slow*: run at each check, in order, behind the words. Most getsets, sets, ordered keys of an
 //     OrderedDict, new tuples of unstable values, arguments that are no roots.
 //  7. Tensors at the end of stable paths are checked as one packed array, behind the words.
 //  8. A word that moved re-runs the operations that hang on it, and those that hang on values that changed
@@ -26,6 +27,10 @@
 //  9. Where dicts have no tags (3.13) they are watched: while the epoch stands still all of them are unchanged; a new
 //     epoch makes the set unusable. Words for types, cells, lists and functions are the same.
 #include "guards/stamps.h"
+
+#include <string_view>
+
+#include <structmember.h>
 
 #include "guards/facts.h"
 #include "guards/reads.h"
@@ -178,16 +183,45 @@ bool StampSet::stamp_dict(int32_t index, int32_t slot, OpStamp* stamp) {
   return true;
 }
 
-bool StampSet::stamp_list(int32_t index, int32_t slot, OpStamp* stamp) {
-  PyObject* list = values_[slot];
-  if (trusts_[slot] == Trust::None || list == nullptr || !PyList_Check(list)) return false;
+// Lists, and tuples that may be other ones.
+bool StampSet::stamp_sequence(int32_t index, int32_t slot, OpStamp* stamp) {
+  PyObject* sequence = values_[slot];
+  if (trusts_[slot] == Trust::None || sequence == nullptr) return false;
+  const bool is_list = PyList_Check(sequence);
+  if (!is_list && !PyTuple_Check(sequence)) return false;
   stamp_type(index, slot, trusts_[slot] == Trust::Weak, stamp);
   if (content_owners_[slot] != kNobody && content_owners_[slot] != index) return true;
   content_owners_[slot] = index;
-  auto* fields = reinterpret_cast<PyListObject*>(list);
-  stamp->add_word(word_at(&fields->ob_item), slot);
-  stamp->add_word(word_at(&fields->ob_base.ob_size), slot);
+  if (is_list) stamp->add_word(word_at(&reinterpret_cast<PyListObject*>(sequence)->ob_item), slot);
+  stamp->add_word(word_at(&reinterpret_cast<PyVarObject*>(sequence)->ob_size), slot);
   return true;
+}
+
+// Where a Slot read gets its object from, if that is a plain field; nullptr: it computes.
+const uint64_t* StampSet::find_field(PyObject* descriptor, PyObject* object) {
+  if (Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) {
+    constexpr int kObject = 6, kObjectOrMissing = 16;  // T_OBJECT, T_OBJECT_EX
+    const PyMemberDef* member = reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member;
+    if (member->type != kObject && member->type != kObjectOrMissing) return nullptr;
+    return word_at(reinterpret_cast<const char*>(object) + member->offset);
+  }
+  if (!PyFunction_Check(object)) return nullptr;
+  auto* function = reinterpret_cast<PyFunctionObject*>(object);
+  const std::string_view name = reinterpret_cast<PyGetSetDescrObject*>(descriptor)->d_getset->name;
+  if (name == "__code__") return word_at(&function->func_code);
+  if (name == "__defaults__") return word_at(&function->func_defaults);
+  if (name == "__kwdefaults__") return word_at(&function->func_kwdefaults);
+  if (name == "__name__") return word_at(&function->func_name);
+  if (name == "__qualname__") return word_at(&function->func_qualname);
+  return nullptr;
+}
+
+// The length of what is no dict.
+bool StampSet::stamp_length(int32_t index, int32_t slot, OpStamp* stamp) {
+  PyObject* object = values_[slot];
+  const bool is_strong = trusts_[slot] == Trust::Strong;
+  if (is_strong && (PyTuple_Check(object) || is_scalar(object))) return true;
+  return stamp_sequence(index, slot, stamp);
 }
 
 void StampSet::stamp_read(int32_t index, OpStamp* stamp) {
@@ -198,7 +232,7 @@ void StampSet::stamp_read(int32_t index, OpStamp* stamp) {
   const bool is_weak = trusts_[from] == Trust::Weak;
   // An address that a word proves, unless the object never changes and may be held.
   auto trust_address = [&] {
-    const bool is_held = result != nullptr && is_scalar(result);
+    const bool is_held = result != nullptr && (is_scalar(result) || PyCode_Check(result));
     stamp->must_hold = is_held;
     stamp->trust = is_held || result == nullptr ? Trust::Strong : Trust::Weak;
   };
@@ -218,18 +252,15 @@ void StampSet::stamp_read(int32_t index, OpStamp* stamp) {
       if (stamp_dict(index, from, stamp)) stamp->trust = Trust::Strong;
       return;
     case NodeKind::SequenceItem:
-      if (PyTuple_Check(object)) {
-        if (!is_weak) stamp->trust = Trust::Strong;
-      } else if (stamp_list(index, from, stamp)) {
-        if (result != nullptr)
-          stamp->add_word(word_at(&reinterpret_cast<PyListObject*>(object)->ob_item[op.n]), kNobody);
+      if (PyTuple_Check(object) && !is_weak) {
+        stamp->trust = Trust::Strong;
+      } else if (stamp_sequence(index, from, stamp)) {
+        if (result != nullptr) stamp->add_word(word_at(PySequence_Fast_ITEMS(object) + op.n), kNobody);
         trust_address();
       }
       return;
     case NodeKind::Length:
-      if (PyDict_Check(object)   ? stamp_dict(index, from, stamp)
-          : PyList_Check(object) ? stamp_list(index, from, stamp)
-                                 : !is_weak && (PyTuple_Check(object) || is_scalar(object))) {
+      if (PyDict_Check(object) ? stamp_dict(index, from, stamp) : stamp_length(index, from, stamp)) {
         stamp->trust = Trust::Strong;
         stamp->must_hold = true;
       }
@@ -265,11 +296,26 @@ void StampSet::stamp_read(int32_t index, OpStamp* stamp) {
       }
       return;
     }
-    case NodeKind::MethodField:
-      if (!is_weak) stamp->trust = Trust::Strong;
+    case NodeKind::MethodField: {
+      auto* method = reinterpret_cast<PyMethodObject*>(object);
+      stamp_type(index, from, is_weak, stamp);
+      if (is_weak) stamp->add_word(word_at(op.n == 0 ? &method->im_func : &method->im_self), kNobody);
+      stamp->trust = is_weak ? Trust::Weak : Trust::Strong;  // a method never changes
+      return;
+    }
+    case NodeKind::Slot:
+      if (PyCode_Check(object)) {  // never changes
+        bool may_change = false;
+        stamp->must_hold = !is_weak && result != nullptr && is_plain(result, &may_change) && !may_change;
+        stamp->trust = stamp->must_hold ? Trust::Strong : Trust::None;
+      } else if (const uint64_t* field = find_field(op.object, object)) {
+        stamp_type(index, from, is_weak, stamp);
+        stamp->add_word(field, kNobody);
+        trust_address();
+      }
       return;
     default:
-      return;  // Slot: getsets compute
+      return;
   }
 }
 
@@ -349,13 +395,7 @@ void StampSet::stamp_fact(int32_t index, OpStamp* stamp) {
     }
     case FactKind::Truth:
     case FactKind::Length:
-      if (PyDict_Check(value)) {
-        stamp->is_slow = !stamp_dict(index, slot, stamp);
-      } else if (PyList_Check(value)) {
-        stamp->is_slow = !stamp_list(index, slot, stamp);
-      } else {
-        stamp->is_slow = is_weak || !(is_scalar(value) || PyTuple_Check(value));
-      }
+      stamp->is_slow = PyDict_Check(value) ? !stamp_dict(index, slot, stamp) : !stamp_length(index, slot, stamp);
       return;
     case FactKind::Keys:
       if (!PyODict_Check(value)) stamp->is_slow = !stamp_dict(index, slot, stamp);

@@ -77,7 +77,9 @@ class StampSet {
   void stamp_operation(int32_t index, OpStamp* stamp);
   void stamp_type(int32_t index, int32_t slot, bool is_needed, OpStamp* stamp);
   bool stamp_dict(int32_t index, int32_t slot, OpStamp* stamp);
-  bool stamp_list(int32_t index, int32_t slot, OpStamp* stamp);
+  bool stamp_sequence(int32_t index, int32_t slot, OpStamp* stamp);
+  bool stamp_length(int32_t index, int32_t slot, OpStamp* stamp);
+  static const uint64_t* find_field(PyObject* descriptor, PyObject* object);
   size_t find_moved_word(size_t first, size_t end) const;
   Outcome check_tensors(int32_t* failed_op);
   Outcome repair(size_t word, PyObject* const* args, Temporaries& temporaries, int32_t* failed_op);

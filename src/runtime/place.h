@@ -5,8 +5,8 @@
 // instruction watched (host::set_watched) as long as it is of use.
 //
 // Who decides: the place alone says whether a miss is worth a recording (`should_record`), so that no call is recorded
-// over and over: a place fails for good after kMaxFailures recordings without an entry, and one whose new entries do not
-// match again is recorded at growing intervals only.
+// over and over: a place fails for good after kMaxFailures recordings without an entry, and one whose new entries do
+// not match again is recorded at growing intervals only.
 //
 // Ownership: the CompileContext owns its places; they live as long as it does, also across reset(). A published entry
 // lives while the place holds it or somebody runs it (EntryRef). Threads: all members need the GIL.
@@ -153,8 +153,8 @@ class Place {
   std::vector<EntryRef> entries_;
   std::unique_ptr<guards::Dispatcher> dispatcher_;
   bool is_wanted_ = false;
-  bool is_active_ = false;             // what the owner has been told
-  uint32_t unused_recordings_ = 0;     // recordings whose entries have not run; halved when one runs first
+  bool is_active_ = false;          // what the owner has been told
+  uint32_t unused_recordings_ = 0;  // recordings whose entries have not run; halved when one runs first
   uint64_t misses_since_recording_ = 0;
 };
 

@@ -260,6 +260,8 @@ class Kinds(unittest.TestCase):
             return x + 1
 
         self.assertEqual([asyncio.run(f(1)) for _ in range(2)], [2, 2])
+        if sys.version_info >= (3, 12):
+            self.assertTrue(inspect.iscoroutinefunction(f))
 
     def test_a_lambda_and_a_closure_are_compiled(self):
         k = 2

@@ -235,19 +235,34 @@ def test_a_guard_protects_the_reads_behind_it():
 # ---- stamps
 
 
+class Fields:
+    __slots__ = ("number", "child", "empty")
+
+
+def make_closure(value, default=9):
+    def inner(a=default, *, k=default):
+        return value, a, k
+
+    return inner
+
+
 class Victim:
     """An object tree, and an entry that states everything about it."""
 
     def __init__(self):
         self.inner = Module(flag=True, name="inner", items=[1.0, "two", Module(v=5)], table={"k": 3.0}, pair=(1, 2))
         self.outer = Module(scale=1.5, inner=self.inner, count=0, helper=helper, cell=cell_of(4))
+        self.outer.fields = Fields()
+        self.outer.fields.number, self.outer.fields.child = 2.5, Module(v=8)
+        self.outer.closure_cell = cell_of(make_closure(4))
+        self.outer.method_cell = cell_of(self.inner.__init__)
         self.entry = self.make()
         for _ in range(3):
             assert self.check(), self.entry.failure()
         before = self.entry.statistics()
         assert self.check()
         after = self.entry.statistics()
-        assert after["full"] == before["full"] and after["stamped"] == before["stamped"] + 1
+        assert after["full"] == before["full"] and after["stamped"] == before["stamped"] + 1 and after["slow"] == 0
 
     def make(self):
         trace = Trace(function)
@@ -283,8 +298,36 @@ class Victim:
         trace.guard(pair, "Type", object=tuple)
         trace.guard(trace.node("SequenceItem", pair, n=1), "Equal", object=2)
         trace.guard(trace.node("DictItem", trace.const(globals()), object="SETTING"), "Equal", object=1)
+        fields = trace.attribute(me, "fields")
+        trace.guard(fields, "Type", object=Fields)
+        trace.guard(trace.node("Slot", fields, object=Fields.number), "Equal", object=2.5)
+        trace.guard(trace.node("Slot", fields, object=Fields.empty), "Absent")
+        child = trace.node("Slot", fields, object=Fields.child)
+        trace.guard(trace.attribute(child, "v", self.outer.fields.child), "Equal", object=8)
+        self.add_function(trace, trace.node("CellContents", trace.attribute(me, "closure_cell")))
+        method = trace.node("CellContents", trace.attribute(me, "method_cell"))
+        trace.guard(method, "Type", object=types.MethodType)
+        trace.guard(trace.node("MethodField", method, n=0), "Identity", object=Module.__init__)
+        trace.guard(trace.attribute(trace.node("MethodField", method, n=1), "name"), "Equal", object="inner")
         trace.type_version(Module)
         return trace.ret(count).entry()
+
+    def add_function(self, trace, made):
+        """A function that is not known by identity: its code and what it closes over are."""
+        function_type = types.FunctionType
+        trace.guard(made, "Type", object=function_type)
+        code = trace.node("Slot", made, object=function_type.__code__)
+        trace.guard(code, "Type", object=types.CodeType)
+        names = trace.node("Slot", code, object=types.CodeType.co_varnames)
+        trace.guard(trace.node("SequenceItem", names, n=0), "Equal", object="a")
+        trace.guard(trace.node("Slot", made, object=vars(function_type)["__name__"]), "Equal", object="inner")
+        closure = trace.node("FunctionField", made, n=CLOSURE)
+        trace.guard(closure, "Length", n=1)
+        trace.guard(trace.node("CellContents", trace.node("SequenceItem", closure, n=0)), "Equal", object=4)
+        defaults = trace.node("FunctionField", made, n=DEFAULTS)
+        trace.guard(trace.node("SequenceItem", defaults, n=0), "Equal", object=9)
+        keywords = trace.node("FunctionField", made, n=KW_DEFAULTS)
+        trace.guard(trace.node("DictItem", keywords, object="k"), "Equal", object=9)
 
     def check(self):
         return self.entry.check(self.outer)
@@ -324,7 +367,54 @@ INVALIDATIONS = {
     "cell": ("o.cell.cell_contents = 5", "o.cell.cell_contents = 4"),
     "cell emptied": ("del o.cell.cell_contents", "o.cell.cell_contents = 4"),
     "global": ("globals()['SETTING'] = 2", "globals()['SETTING'] = 1"),
+    "slot": ("o.fields.number = 3.5", "o.fields.number = float('2.5')"),
+    "slot filled": ("o.fields.empty = 1", "if hasattr(o.fields, 'empty'): del o.fields.empty"),
+    "object with slots replaced": (
+        "f = Fields(); f.number = 3.5; f.child = o.fields.child; o.fields = f",
+        "f = Fields(); f.number = 2.5; f.child = Module(v=8); o.fields = f",
+    ),
+    "child in a slot": ("o.fields.child = Module(v=9)", "o.fields.child = Module(v=8)"),
+    "function in a cell": (
+        "o.closure_cell.cell_contents = other_helper",
+        "o.closure_cell.cell_contents = make_closure(4)",
+    ),
+    "the same function over another value": (
+        "o.closure_cell.cell_contents = make_closure(5)",
+        "o.closure_cell.cell_contents = make_closure(4)",
+    ),
+    "contents of the function's cell": (
+        "o.closure_cell.cell_contents.__closure__[0].cell_contents = 5",
+        "o.closure_cell.cell_contents.__closure__[0].cell_contents = 4",
+    ),
+    "the same function with another default": (
+        "o.closure_cell.cell_contents = make_closure(4, 10)",
+        "o.closure_cell.cell_contents = make_closure(4, 9)",
+    ),
+    "its __kwdefaults__": (
+        "o.closure_cell.cell_contents.__kwdefaults__['k'] = 10",
+        "o.closure_cell.cell_contents.__kwdefaults__ = {'k': 9}",
+    ),
+    "its __name__": (
+        "o.closure_cell.cell_contents.__name__ = 'other'",
+        "o.closure_cell.cell_contents.__name__ = ''.join(['in', 'ner'])",
+    ),
+    "its __code__": (
+        "o.closure_cell.cell_contents.__code__ = make_other_closure(1).__code__",
+        "o.closure_cell.cell_contents.__code__ = make_closure(1).__code__",
+    ),
+    "method in a cell": (
+        "o.method_cell.cell_contents = Module(name='x').__init__",
+        "o.method_cell.cell_contents = i.__init__",
+    ),
 }
+
+
+def make_other_closure(value):
+    def inner(b=9, *, k=9):
+        return value, b, k
+
+    return inner
+
 
 OLD_CODE = helper.__code__
 
