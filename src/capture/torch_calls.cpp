@@ -146,6 +146,11 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
     is_tainted = is_tainted || is_meta_tainted(args[i]);
   }
   if (info.is_torch && info.kind == host::TorchCallableKind::Opaque) return call_opaque(callable);
+  // Functorch levels and modes give torch calls another meaning; frames can't be left inside them.
+  bool is_mode = info.is_torch && info.kind == host::TorchCallableKind::StateWrite &&
+                 (name.find("nesting") != std::string::npos || name.find("_mode") != std::string::npos ||
+                  name.find("torch_function_stack") != std::string::npos || name.find("dual_level") != std::string::npos);
+  if (is_mode) return call_opaque(callable);
   host::TorchCallableKind kind = info.is_torch ? info.kind : host::TorchCallableKind::Sync;
   PyObject* result;
   bool saw_callback;

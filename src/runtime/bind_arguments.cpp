@@ -21,7 +21,7 @@ Signature::Signature(PyCodeObject* code)
       slot_count(positional_count + keyword_only_count + has_varargs + has_varkeywords),
       is_simple(keyword_only_count == 0 && !has_varargs && !has_varkeywords) {}
 
-BoundArguments::~BoundArguments() {
+void BoundArguments::release() {
   for (int32_t i = 0; i < held_count_; ++i) Py_DECREF(held_[i]);
   if (heap_slots_ != nullptr) PyMem_Free(heap_slots_);
 }

@@ -31,7 +31,9 @@ struct Signature {
 class BoundArguments {
  public:
   BoundArguments() = default;
-  ~BoundArguments();
+  ~BoundArguments() {
+    if (held_count_ > 0 || heap_slots_ != nullptr) release();
+  }
   BoundArguments(const BoundArguments&) = delete;
   BoundArguments& operator=(const BoundArguments&) = delete;
 
@@ -55,6 +57,7 @@ class BoundArguments {
                     PyObject* kwnames);
   bool bind_keywords(const Signature& signature, PyObject* const* values, PyObject* kwnames, PyObject** slots);
   bool fill_defaults(const Signature& signature, PyFunctionObject* function, PyObject** slots);
+  void release();
   void hold(PyObject* owned) { held_[held_count_++] = owned; }
 
   PyObject* const* slots_ = nullptr;
