@@ -36,7 +36,8 @@ bool has_generic_getattr(PyTypeObject* type) {
 /// type's own __getattribute__; a metaclass may add a __getattr__.
 bool has_type_getattr(PyTypeObject* meta) {
   if (meta->tp_getattro == PyType_Type.tp_getattro) return true;
-  static PyObject* type_getattribute = PyObject_GetAttr(reinterpret_cast<PyObject*>(&PyType_Type), names().getattribute);
+  static PyObject* type_getattribute =
+      PyObject_GetAttr(reinterpret_cast<PyObject*>(&PyType_Type), names().getattribute);
   return _PyType_Lookup(meta, names().getattribute) == type_getattribute;
 }
 
@@ -185,7 +186,8 @@ Outcome Recorder::read_slot(PyObject* descriptor, Operand o, Operand* out) {
     return Outcome::Done;
   }
   if (!check_effects(object)) return Outcome::Stop;
-  PyObject* value = Py_TYPE(descriptor)->tp_descr_get(descriptor, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object)));
+  PyObject* value =
+      Py_TYPE(descriptor)->tp_descr_get(descriptor, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object)));
   bool is_member = Py_TYPE(descriptor) == &PyMemberDescr_Type;
   if (value == nullptr && !PyErr_ExceptionMatches(PyExc_AttributeError)) return Outcome::Raised;
   if (const KeyMap::Item* item = object->items.find(descriptor); item != nullptr && is_member) {
@@ -252,7 +254,8 @@ Outcome Recorder::get_attribute(Operand o, PyObject* name, Operand* out, Operand
     if (hook == nullptr || !PyFunction_Check(hook)) return stop("the attribute access of " + type_name(type));
     Operand args[2] = {o, {name, constant_id(name)}};
     Outcome outcome = call_function({hook, constant_id(hook)}, args, 2, nullptr, out);
-    if (outcome == Outcome::Raised && active_ && exception_is_recorded_ && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+    if (outcome == Outcome::Raised && active_ && exception_is_recorded_ &&
+        PyErr_ExceptionMatches(PyExc_AttributeError)) {
       if (PyObject* fallback = lookup_beside_exception(type, names().getattr);
           fallback != nullptr && PyFunction_Check(fallback)) {
         PyErr_Clear();
@@ -394,7 +397,8 @@ Outcome Recorder::get_type_attribute(Operand o, PyObject* name, Operand* out) {
       bool handled;
       return bind_descriptor(meta_attribute, o, out, nullptr, &handled);
     }
-    if (kind != &PyMemberDescr_Type && kind != &PyGetSetDescr_Type) return stop("the metaclass descriptor " + type_name(kind));
+    if (kind != &PyMemberDescr_Type && kind != &PyGetSetDescr_Type)
+      return stop("the metaclass descriptor " + type_name(kind));
     PyObject* value = kind->tp_descr_get(meta_attribute, o.object, reinterpret_cast<PyObject*>(meta));
     if (value == nullptr) return Outcome::Raised;
     *out = new_constant(value);
@@ -448,9 +452,10 @@ Outcome Recorder::get_super_attribute(Operand o, PyObject* name, Operand* out, O
   if (live_self == nullptr) return Outcome::Raised;
   Py_DECREF(live_self);
   Operand bound{live_self, object->self};
-  PyTypeObject* start = PyType_Check(live_self) && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(live_self), object->super_type)
-                            ? reinterpret_cast<PyTypeObject*>(live_self)
-                            : Py_TYPE(live_self);
+  PyTypeObject* start =
+      PyType_Check(live_self) && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(live_self), object->super_type)
+          ? reinterpret_cast<PyTypeObject*>(live_self)
+          : Py_TYPE(live_self);
   bool on_type = start == reinterpret_cast<PyTypeObject*>(live_self);
   know_type_version(start);
   PyObject* mro = start->tp_mro;
@@ -487,7 +492,8 @@ Outcome Recorder::get_super_attribute(Operand o, PyObject* name, Operand* out, O
     *out = constant(found);
     return Outcome::Done;
   }
-  if (Py_TYPE(found) == &PyMemberDescr_Type || Py_TYPE(found) == &PyGetSetDescr_Type) return read_slot(found, bound, out);
+  if (Py_TYPE(found) == &PyMemberDescr_Type || Py_TYPE(found) == &PyGetSetDescr_Type)
+    return read_slot(found, bound, out);
   return stop("a descriptor behind super: " + type_name(Py_TYPE(found)));
 }
 
@@ -519,7 +525,8 @@ Outcome Recorder::get_tensor_attribute(Operand o, PyObject* name, PyObject* desc
   CCall bracket(*this);
   if (kind == host::TensorAttributeKind::Metadata && is_plain && !facts_[o.id].is_meta_tainted) {
     if (!know_tensor(o)) return Outcome::Stop;
-    PyObject* value = Py_TYPE(descriptor)->tp_descr_get(descriptor, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object)));
+    PyObject* value =
+        Py_TYPE(descriptor)->tp_descr_get(descriptor, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object)));
     if (value == nullptr) return Outcome::Raised;
     *out = new_constant(value);
     return Outcome::Done;
@@ -529,7 +536,8 @@ Outcome Recorder::get_tensor_attribute(Operand o, PyObject* name, PyObject* desc
     // A function of the entry state, unless the trace has stored it.
     HeapObject* object = heap_of(o);
     if (object == nullptr || !check_effects(object)) return Outcome::Stop;
-    PyObject* value = Py_TYPE(descriptor)->tp_descr_get(descriptor, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object)));
+    PyObject* value =
+        Py_TYPE(descriptor)->tp_descr_get(descriptor, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object)));
     if (value == nullptr) return Outcome::Raised;
     const KeyMap::Item* item = object->items.find(name);
     ValueId id = item != nullptr ? item->id : emit(NodeKind::Slot, {object->id}, descriptor);
@@ -542,7 +550,8 @@ Outcome Recorder::get_tensor_attribute(Operand o, PyObject* name, PyObject* desc
   }
   ValueId operands[] = {o.id};
   if (!is_plain) know_tensor(o);
-  PyObject* value = Py_TYPE(descriptor)->tp_descr_get(descriptor, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object)));
+  PyObject* value =
+      Py_TYPE(descriptor)->tp_descr_get(descriptor, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object)));
   if (value == nullptr) {
     lose("a tensor attribute that raised");
     return Outcome::Raised;
@@ -598,7 +607,8 @@ Outcome Recorder::set_attribute(Operand o, PyObject* name, Operand value, bool u
   know_type_version(type);
   if (use_hooks && type->tp_setattro != PyObject_GenericSetAttr) {
     PyObject* hook = _PyType_Lookup(type, names().setattr);
-    static PyObject* object_setattr = PyObject_GetAttr(reinterpret_cast<PyObject*>(&PyBaseObject_Type), names().setattr);
+    static PyObject* object_setattr =
+        PyObject_GetAttr(reinterpret_cast<PyObject*>(&PyBaseObject_Type), names().setattr);
     if (hook != object_setattr) {
       if (hook == nullptr || !PyFunction_Check(hook)) return stop("the attribute stores of " + type_name(type));
       Operand args[3] = {o, {name, constant_id(name)}, value};
@@ -675,7 +685,8 @@ Outcome Recorder::delete_attribute(Act&, Operand o, PyObject* name) {
     if (outcome == Outcome::Done) Py_DECREF(result.object);
     return outcome;
   }
-  if (type->tp_setattro != PyObject_GenericSetAttr && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return stop("an attribute deletion");
+  if (type->tp_setattro != PyObject_GenericSetAttr && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE))
+    return stop("an attribute deletion");
   PyObject* descriptor = _PyType_Lookup(type, name);
   if (descriptor != nullptr && Py_TYPE(descriptor) == &PyProperty_Type) {
     PyObject* deleter = PyObject_GetAttr(descriptor, names().fdel);

@@ -27,7 +27,8 @@ using Table = std::unordered_map<PyObject*, CallableRow>;
 
 bool is_c_callable(PyObject* o) {
   PyTypeObject* type = Py_TYPE(o);
-  return PyCFunction_Check(o) || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type || type == &PyClassMethodDescr_Type;
+  return PyCFunction_Check(o) || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type ||
+         type == &PyClassMethodDescr_Type;
 }
 
 /// The object in front of the last component of the path, and that component.

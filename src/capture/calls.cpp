@@ -15,8 +15,8 @@ namespace reprise::capture {
 
 namespace {
 
-/// The wrapper that torch.compiler.disable puts around a function (all optimizers wear it): for anybody but torch.compile
-/// it calls what it wraps. Returns the index of the free variable that holds that, or -1.
+/// The wrapper that torch.compiler.disable puts around a function (all optimizers wear it): for anybody but
+/// torch.compile it calls what it wraps. Returns the index of the free variable that holds that, or -1.
 int find_disabled_by_dynamo(PyObject* function) {
   static PyObject* kName = PyUnicode_InternFromString("_fn");
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
@@ -76,7 +76,8 @@ Outcome Recorder::call_any(Operand callable, const Operand* args, int n, PyObjec
   if (PyMethod_Check(f)) {
     PyObject* function = PyMethod_GET_FUNCTION(f);
     PyObject* self = PyMethod_GET_SELF(f);
-    if (object != nullptr && object->function >= 0) return call_bound({function, object->function}, {self, object->self});
+    if (object != nullptr && object->function >= 0)
+      return call_bound({function, object->function}, {self, object->self});
     if (is_constant(callable.id)) {
       ValueId self_id = constant_id(self);
       if (self_id < 0) return stop("a bound method of a tensor");
@@ -208,14 +209,16 @@ Outcome Recorder::call_function(Operand function, const Operand* args, int n, Py
   return Outcome::Done;
 }
 
-Outcome Recorder::call_expected(PyObject* c_callable, PyObject* const* c_args, int c_n, PyObject* kwnames, Operand function,
-                                std::span<const Operand> args, PyObject* function_kwnames, Operand* out) {
+Outcome Recorder::call_expected(PyObject* c_callable, PyObject* const* c_args, int c_n, PyObject* kwnames,
+                                Operand function, std::span<const Operand> args, PyObject* function_kwnames,
+                                Operand* out) {
   if (!know_function(function)) return Outcome::Stop;
   pending_.function = function.object;
   pending_.function_id = function.id;
   pending_.ids.clear();
   for (const Operand& arg : args) pending_.ids.push_back(arg.id);
-  pending_.positional = static_cast<int>(args.size()) - static_cast<int>(function_kwnames != nullptr ? PyTuple_GET_SIZE(function_kwnames) : 0);
+  pending_.positional = static_cast<int>(args.size()) -
+                        static_cast<int>(function_kwnames != nullptr ? PyTuple_GET_SIZE(function_kwnames) : 0);
   pending_.kwnames = function_kwnames;
   pending_.is_root = false;
   pending_.is_set = true;
@@ -318,7 +321,8 @@ Outcome Recorder::call_pure(Operand callable, const Operand* args, int n, PyObje
     is_fixed = false;
     if (!can_be_constant(args[i].object)) {
       if (Py_TYPE(args[i].object)->tp_flags & Py_TPFLAGS_HEAPTYPE) {
-        return stop("a call of " + callable_name(callable.object) + " with an instance of " + type_name(Py_TYPE(args[i].object)));
+        return stop("a call of " + callable_name(callable.object) + " with an instance of " +
+                    type_name(Py_TYPE(args[i].object)));
       }
       is_immutable = false;
     }
@@ -350,7 +354,8 @@ Outcome Recorder::call_pure(Operand callable, const Operand* args, int n, PyObje
   force_late_ = false;
   if (id >= 0) {
     facts_[id].is_present = true;
-    if (!is_pre(id) && (PyUnicode_CheckExact(result) || PyBool_Check(result) || PyFloat_CheckExact(result))) facts_[id].type = Py_TYPE(result);
+    if (!is_pre(id) && (PyUnicode_CheckExact(result) || PyBool_Check(result) || PyFloat_CheckExact(result)))
+      facts_[id].type = Py_TYPE(result);
     if (PyList_CheckExact(result)) facts_[id].type = Py_TYPE(result);
   }
   *out = {result, id};
@@ -377,7 +382,8 @@ Outcome Recorder::call_fresh(Operand callable, const Operand* args, int n, PyObj
     *out = new_constant(result);
     return Outcome::Done;
   }
-  if (host::is_tensor(result)) return finish_torch_result(NodeKind::TensorCall, operands, kwnames, 0, result, false, out);
+  if (host::is_tensor(result))
+    return finish_torch_result(NodeKind::TensorCall, operands, kwnames, 0, result, false, out);
   ValueId id = emit(NodeKind::Object, operands, kwnames, 1);
   if (id >= 0) {
     facts_[id].is_present = true;
@@ -400,9 +406,12 @@ Outcome Recorder::call_folded(Operand callable, const Operand* args, int n, PyOb
     bool ok = make_constant(args[i]);
     if (!ok && active_ && is_pre(args[i].id) && !host::is_tensor(args[i].object)) {
       // Functions, methods and classes by identity: what is called here depends on nothing else of them.
-      ok = (PyCallable_Check(args[i].object) && !PyMethod_Check(args[i].object) && know_identity(args[i])) || make_key(args[i]);
+      ok = (PyCallable_Check(args[i].object) && !PyMethod_Check(args[i].object) && know_identity(args[i])) ||
+           make_key(args[i]);
     }
-    if (!ok) return stop(UnsupportedCode::OpaqueCall, "a call of " + callable_name(callable.object) + " with arguments that are known late");
+    if (!ok)
+      return stop(UnsupportedCode::OpaqueCall,
+                  "a call of " + callable_name(callable.object) + " with arguments that are known late");
   }
   PyObject* result;
   {
@@ -425,7 +434,8 @@ Outcome Recorder::call_folded(Operand callable, const Operand* args, int n, PyOb
 Outcome Recorder::call_ex(Act&, Operand callable, Operand args, Operand kwargs, Operand* out) {
   if (!active_) return Outcome::Stop;
   std::vector<Operand> all;
-  if (!PyTuple_CheckExact(args.object) && !PyList_CheckExact(args.object)) return stop("a star argument that is no tuple");
+  if (!PyTuple_CheckExact(args.object) && !PyList_CheckExact(args.object))
+    return stop("a star argument that is no tuple");
   Outcome outcome = all_elements(args, &all);
   if (outcome != Outcome::Done) return outcome;
   size_t owned = all.size();
@@ -460,7 +470,8 @@ Outcome Recorder::make_function(Act& act, Operand code, Operand defaults, Operan
     for (Operand part : {defaults, kwdefaults, closure}) {
       if (part.object != nullptr && part.id < 0) return stop("a function with parts of unknown origin");
     }
-    if (annotations.object != nullptr && annotations.id < 0) return stop("a function with annotations of unknown origin");
+    if (annotations.object != nullptr && annotations.id < 0)
+      return stop("a function with annotations of unknown origin");
   }
   PyObject* made = PyFunction_New(code.object, globals);
   if (made == nullptr) return Outcome::Raised;
@@ -491,10 +502,14 @@ Outcome Recorder::set_function_attribute(Act&, Operand function, int which, Oper
     trace_->operand_pool[node.first_operand + index] = v.id;
     object->elements[index] = v.id;
   }
-  if (which == 8) PyFunction_SetClosure(f, v.object);
-  else if (which == 4) Py_XSETREF(reinterpret_cast<PyFunctionObject*>(f)->func_annotations, Py_NewRef(v.object));
-  else if (which == 2) PyFunction_SetKwDefaults(f, v.object);
-  else PyFunction_SetDefaults(f, v.object);
+  if (which == 8)
+    PyFunction_SetClosure(f, v.object);
+  else if (which == 4)
+    Py_XSETREF(reinterpret_cast<PyFunctionObject*>(f)->func_annotations, Py_NewRef(v.object));
+  else if (which == 2)
+    PyFunction_SetKwDefaults(f, v.object);
+  else
+    PyFunction_SetDefaults(f, v.object);
   return PyErr_Occurred() ? Outcome::Raised : Outcome::Done;
 }
 

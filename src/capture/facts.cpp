@@ -14,8 +14,8 @@ using trace::category_of;
 namespace {
 
 bool is_singleton(PyObject* o) {
-  return o == Py_None || o == Py_True || o == Py_False || o == Py_Ellipsis || o == Py_NotImplemented || PyType_Check(o) ||
-         PyModule_Check(o) || PyFunction_Check(o) || PyCFunction_Check(o);
+  return o == Py_None || o == Py_True || o == Py_False || o == Py_Ellipsis || o == Py_NotImplemented ||
+         PyType_Check(o) || PyModule_Check(o) || PyFunction_Check(o) || PyCFunction_Check(o);
 }
 
 bool is_scalar(PyObject* o) {
@@ -55,7 +55,8 @@ ValueId Recorder::emit(NodeKind kind, std::span<const ValueId> operands, PyObjec
   ValueId id = trace_->add_node(kind, operands, object, n, is_pre);
   trace_->values[id].snapshot = snapshot;
   facts_.emplace_back();
-  if (category == Category::Mutate || category == Category::Tensor || category == Category::State) note_effect_node(kind, id);
+  if (category == Category::Mutate || category == Category::Tensor || category == Category::State)
+    note_effect_node(kind, id);
   if (static_cast<int64_t>(trace_->items.size()) > options_.max_items) {
     end_recording(UnsupportedCode::TraceTooLong, "more than " + std::to_string(options_.max_items) + " trace items");
     return kNoValue;
@@ -63,7 +64,8 @@ ValueId Recorder::emit(NodeKind kind, std::span<const ValueId> operands, PyObjec
   return id;
 }
 
-ValueId Recorder::emit_typed(NodeKind kind, std::span<const ValueId> operands, PyObject* live, PyObject* object, int32_t n) {
+ValueId Recorder::emit_typed(NodeKind kind, std::span<const ValueId> operands, PyObject* live, PyObject* object,
+                             int32_t n) {
   ValueId id = emit(kind, operands, object, n);
   if (id < 0) return id;
   Facts& known = facts_[id];
@@ -160,7 +162,8 @@ bool Recorder::know_tensor(Operand o) {
   if (known.constant != nullptr || is_pre(o.id) || known.is_meta_tainted || known.type == nullptr) {
     trace_->tensor_metas.push_back(host::make_tensor_meta(o.object));
     if (!know_type(o)) return false;
-    if (!guard(o.id, FactKind::TensorMeta, nullptr, static_cast<int64_t>(trace_->tensor_metas.size()) - 1)) return false;
+    if (!guard(o.id, FactKind::TensorMeta, nullptr, static_cast<int64_t>(trace_->tensor_metas.size()) - 1))
+      return false;
   }
   Facts& now = facts_[o.id];
   now.is_meta_known = true;
@@ -221,10 +224,11 @@ bool Recorder::make_key(Operand o) {
   if (o.id < 0) return false;
   if (make_constant(o)) return true;
   if (!active_) return false;
-  // Objects hashed and compared by identity; a guard on identity would keep a user object alive, so tensors take another
-  // way (DictItemByIdentity).
+  // Objects hashed and compared by identity; a guard on identity would keep a user object alive, so tensors take
+  // another way (DictItemByIdentity).
   PyTypeObject* type = Py_TYPE(o.object);
-  if (is_pre(o.id) && type->tp_hash == PyBaseObject_Type.tp_hash && type->tp_richcompare == PyBaseObject_Type.tp_richcompare) {
+  if (is_pre(o.id) && type->tp_hash == PyBaseObject_Type.tp_hash &&
+      type->tp_richcompare == PyBaseObject_Type.tp_richcompare) {
     return know_identity(o);
   }
   return false;

@@ -14,8 +14,9 @@ namespace {
 
 /// Python that library code runs behind C calls and that writes nothing a program reads: dispatch, class checks.
 bool is_quiet(host::Frame* frame) {
-  static const char* const kModules[] = {"torch._ops", "torch._VF", "torch.backends", "torch.overrides", "abc",
-                                         "_weakrefset", "typing", "torch._library.utils", "torch._jit_internal"};
+  static const char* const kModules[] = {
+      "torch._ops",  "torch._VF", "torch.backends",       "torch.overrides",    "abc",
+      "_weakrefset", "typing",    "torch._library.utils", "torch._jit_internal"};
   PyObject* name = PyDict_GetItemString(host::get_globals(frame), "__name__");
   const char* text = name != nullptr && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
   if (text == nullptr) return false;
@@ -61,9 +62,8 @@ Recorder::FrameUse Recorder::classify_frame(host::Frame* frame, bool throwflag) 
   if (c_depth_ == 0 && host::is_generator_frame(frame) && generator_frames_.count(frame) != 0) {
     if (!throwflag) return FrameUse::Record;
   }
-  // Deallocation, weak references, GC, signal handlers, C code that calls Python: not ours; what they may have written is
-  // read late from now on.
-  // A generator expression that is closed has nothing to do but to end.
+  // Deallocation, weak references, GC, signal handlers, C code that calls Python: not ours; what they may have written
+  // is read late from now on. A generator expression that is closed has nothing to do but to end.
   if (throwflag && PyUnicode_CompareWithASCIIString(host::get_code(frame)->co_name, "<genexpr>") == 0) {
     return FrameUse::PassThrough;
   }
@@ -71,7 +71,8 @@ Recorder::FrameUse Recorder::classify_frame(host::Frame* frame, bool throwflag) 
   saw_callback_ = true;
   if (base::is_log_enabled(base::LogWord::Calls)) {
     base::write_log(base::LogWord::Calls, "unrecorded, depth " + std::to_string(c_depth_) + ": " +
-                                              callable_name(host::get_function(frame)) + (throwflag ? " (closed)" : ""));
+                                              callable_name(host::get_function(frame)) +
+                                              (throwflag ? " (closed)" : ""));
   }
   if (c_depth_ == 0) forget_after_callback();
   return FrameUse::PassThrough;
@@ -81,7 +82,8 @@ bool Recorder::at_back_edge(Act& act) {
   if (!active_) return true;
   if (++act.back_edges > options_.max_back_edges) {
     // The evaluator stands at the loop header: the trace is cut there and the loop body becomes an entry of its own.
-    end_recording(UnsupportedCode::TraceTooLong, "a loop of more than " + std::to_string(options_.max_back_edges) + " turns");
+    end_recording(UnsupportedCode::TraceTooLong,
+                  "a loop of more than " + std::to_string(options_.max_back_edges) + " turns");
   }
   return true;
 }
@@ -123,7 +125,8 @@ void Recorder::enter_frame(Act& act) {
       for (int i = 0; i < depth && i < static_cast<int>(ids.size()); i++) act.ids[i] = ids[i];
       act.function_value = act.generator->function;
       // A resume pushes the value that was sent: None.
-      if (depth > static_cast<int>(ids.size()) && depth > act.code->co_nlocalsplus) act.ids[depth - 1] = constant_id(Py_None);
+      if (depth > static_cast<int>(ids.size()) && depth > act.code->co_nlocalsplus)
+        act.ids[depth - 1] = constant_id(Py_None);
     }
     return;
   }
@@ -136,7 +139,9 @@ void Recorder::leave_frame(Act& act) {
     boundary_mark_ = top_->item_mark;
     top_->call_state = -1;
   }
-  if (handled_exceptions_.size() > act.handled_depth) handled_exceptions_.erase(handled_exceptions_.begin() + static_cast<ptrdiff_t>(act.handled_depth), handled_exceptions_.end());
+  if (handled_exceptions_.size() > act.handled_depth)
+    handled_exceptions_.erase(handled_exceptions_.begin() + static_cast<ptrdiff_t>(act.handled_depth),
+                              handled_exceptions_.end());
 }
 
 void Recorder::bind_arguments(Act& act) {
@@ -151,8 +156,10 @@ void Recorder::bind_arguments(Act& act) {
   std::vector<ValueId> extra_pairs;
   std::vector<PyObject*> extra_names;
   for (int i = 0; i < call.positional; i++) {
-    if (i < argument_count) act.ids[i] = call.ids[i];
-    else extra.push_back(call.ids[i]);
+    if (i < argument_count)
+      act.ids[i] = call.ids[i];
+    else
+      extra.push_back(call.ids[i]);
   }
   Py_ssize_t keyword_count = call.kwnames != nullptr ? PyTuple_GET_SIZE(call.kwnames) : 0;
   for (Py_ssize_t k = 0; k < keyword_count; k++) {
@@ -181,15 +188,18 @@ void Recorder::bind_arguments(Act& act) {
     if (act.ids[i] >= 0 || locals[i] == nullptr) continue;
     PyObject* value = locals[i];
     if (!is_made && can_be_constant(value)) {
-      act.ids[i] = constant_id(value);  // the Code fact does not cover defaults: they are read below where they may vary
+      act.ids[i] =
+          constant_id(value);  // the Code fact does not cover defaults: they are read below where they may vary
       if (facts_[call.function_id].constant != nullptr) continue;
     }
     if (i < argument_count) {
       if (default_ids.empty() && defaults != nullptr) {
         ValueId tuple_id = kNoValue;
-        if (is_made) tuple_id = made->elements[1];
+        if (is_made)
+          tuple_id = made->elements[1];
         else {
-          tuple_id = emit(NodeKind::FunctionField, {call.function_id}, nullptr, static_cast<int>(trace::FunctionField::Defaults));
+          tuple_id = emit(NodeKind::FunctionField, {call.function_id}, nullptr,
+                          static_cast<int>(trace::FunctionField::Defaults));
           if (tuple_id >= 0) facts_[tuple_id].type = &PyTuple_Type;
         }
         if (tuple_id < 0 || !element_ids({defaults, tuple_id}, &default_ids)) default_ids.clear();
@@ -458,7 +468,8 @@ void Recorder::on_pop_except(Act& act) {
   if (handled_exceptions_.size() <= act.handled_depth) {
     // The evaluator has popped already; the state in front of the instruction still has the slot.
     act.stack_pointer++;
-    end_recording(UnsupportedCode::UnmodelledOperation, "the end of an except block that was entered before the recording");
+    end_recording(UnsupportedCode::UnmodelledOperation,
+                  "the end of an except block that was entered before the recording");
     act.stack_pointer--;
     return;
   }
@@ -475,10 +486,13 @@ Outcome Recorder::exception_matches(Act&, Operand exception, Operand type, bool*
   return Outcome::Done;
 }
 
-Outcome Recorder::with_except_start(Act&, Operand, Operand, Operand*) { return stop("an exception inside a with block"); }
+Outcome Recorder::with_except_start(Act&, Operand, Operand, Operand*) {
+  return stop("an exception inside a with block");
+}
 
 Outcome Recorder::rare(Act&, const host::Instruction& instruction) {
-  return stop(UnsupportedCode::UnsupportedBytecode, std::string("the instruction ") + host::get_op_name(instruction.op));
+  return stop(UnsupportedCode::UnsupportedBytecode,
+              std::string("the instruction ") + host::get_op_name(instruction.op));
 }
 
 }  // namespace reprise::capture

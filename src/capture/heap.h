@@ -42,11 +42,11 @@ class KeyMap {
 };
 
 enum class IteratorKind : uint8_t {
-  Sequence,   // elements of a list or tuple, read through its HeapObject
-  Fixed,      // `ids`, known when the iterator was made (dict keys, views, sets, strings, chains)
-  Range,      // constant ints
-  Zip,        // one element of each source
-  Enumerate,  // (count, element of the source)
+  Sequence,         // elements of a list or tuple, read through its HeapObject
+  Fixed,            // `ids`, known when the iterator was made (dict keys, views, sets, strings, chains)
+  Range,            // constant ints
+  Zip,              // one element of each source
+  Enumerate,        // (count, element of the source)
   EnumerateOpaque,  // (count, what a generator yields)
 };
 
@@ -81,10 +81,10 @@ struct HeapObject {
   bool is_created = false;
   PyObject* object = nullptr;  // strong for objects that existed before, nullptr for created ones
 
-  KeyMap items;                // dict items, or slot contents keyed by descriptor
-  bool is_complete = false;    // `items` holds all keys
-  bool is_dirty = false;       // something unrecorded may have written: reads are late
-  uint64_t dict_version = 0;   // version tag up to which all writes were recorded (0: none seen)
+  KeyMap items;               // dict items, or slot contents keyed by descriptor
+  bool is_complete = false;   // `items` holds all keys
+  bool is_dirty = false;      // something unrecorded may have written: reads are late
+  uint64_t dict_version = 0;  // version tag up to which all writes were recorded (0: none seen)
 
   std::vector<ValueId> elements;
   bool has_elements = false;
@@ -102,9 +102,9 @@ struct HeapObject {
   bool is_view = false;
   std::vector<ValueId> partial;  // functools.partial: function, positional arguments; keywords are `items`
   bool is_partial = false;
-  bool is_token = false;         // ContextVar token: `contents` is what reset() brings back
+  bool is_token = false;  // ContextVar token: `contents` is what reset() brings back
 
-  uint32_t effects_seen = 0;   // how many effect targets this object is known to differ from
+  uint32_t effects_seen = 0;  // how many effect targets this object is known to differ from
   bool is_effect_target = false;
 };
 

@@ -47,7 +47,8 @@ Outcome Recorder::make_iterator(Operand o, Operand* out) {
   }
   ValueId sources[] = {o.id};
   auto state = std::make_unique<IteratorState>();
-  bool is_list_like = (PyTuple_Check(x) && type->tp_iter == PyTuple_Type.tp_iter) || (PyList_Check(x) && type->tp_iter == PyList_Type.tp_iter);
+  bool is_list_like = (PyTuple_Check(x) && type->tp_iter == PyTuple_Type.tp_iter) ||
+                      (PyList_Check(x) && type->tp_iter == PyList_Type.tp_iter);
   if (is_list_like) {
     std::vector<ValueId> ids;
     if (!element_ids(o, &ids)) return stop("iteration over a sequence of unknown contents");
@@ -58,7 +59,8 @@ Outcome Recorder::make_iterator(Operand o, Operand* out) {
     } else {
       state->sequence = heap_of(o);
     }
-  } else if (PyDict_Check(x) && (type->tp_iter == PyDict_Type.tp_iter || !strcmp(type->tp_name, "collections.OrderedDict"))) {
+  } else if (PyDict_Check(x) &&
+             (type->tp_iter == PyDict_Type.tp_iter || !strcmp(type->tp_name, "collections.OrderedDict"))) {
     if (!is_constant(o.id) && !know_type(o)) return Outcome::Stop;
     std::vector<Operand> keys;
     std::vector<ValueId> values;
@@ -257,7 +259,8 @@ Outcome Recorder::next_element(Operand iterator, Operand* out) {
     if (method != nullptr && PyFunction_Check(method)) {
       ModeScope mode(*this, ResumeMode::Never);
       Outcome outcome = call_special(names().next, iterator, {}, out, &found);
-      if (outcome == Outcome::Raised && PyErr_ExceptionMatches(PyExc_StopIteration) && active_ && exception_is_recorded_) {
+      if (outcome == Outcome::Raised && PyErr_ExceptionMatches(PyExc_StopIteration) && active_ &&
+          exception_is_recorded_) {
         PyErr_Clear();
         exception_is_recorded_ = false;
         *out = {};
@@ -360,7 +363,8 @@ Outcome Recorder::for_iter(Act&, Operand it, Operand* out) { return next_element
 
 Outcome Recorder::all_elements(Operand iterable, std::vector<Operand>* out) {
   PyObject* x = iterable.object;
-  if (active_ && (PyTuple_Check(x) || PyList_CheckExact(x)) && Py_TYPE(x)->tp_iter == (PyTuple_Check(x) ? PyTuple_Type.tp_iter : PyList_Type.tp_iter)) {
+  if (active_ && (PyTuple_Check(x) || PyList_CheckExact(x)) &&
+      Py_TYPE(x)->tp_iter == (PyTuple_Check(x) ? PyTuple_Type.tp_iter : PyList_Type.tp_iter)) {
     std::vector<ValueId> ids;
     if (!element_ids(iterable, &ids)) return stop("a sequence of unknown contents");
     for (size_t i = 0; i < ids.size(); i++) out->push_back({Py_NewRef(PySequence_Fast_ITEMS(x)[i]), ids[i]});
@@ -390,7 +394,8 @@ Outcome Recorder::all_elements(Operand iterable, std::vector<Operand>* out) {
 Outcome Recorder::unpack_sequence(Act&, Operand s, int n, Operand* out) {
   std::vector<Operand> elements;
   if (!active_) return Outcome::Stop;
-  Py_ssize_t known = PyTuple_CheckExact(s.object) || PyList_CheckExact(s.object) ? PySequence_Fast_GET_SIZE(s.object) : n;
+  Py_ssize_t known =
+      PyTuple_CheckExact(s.object) || PyList_CheckExact(s.object) ? PySequence_Fast_GET_SIZE(s.object) : n;
   if (known != n) return stop("an unpacking of the wrong length");
   if (host::is_tensor(s.object)) {
     // Tensor.__iter__ is Python: unbind, then its elements.
@@ -403,8 +408,11 @@ Outcome Recorder::unpack_sequence(Act&, Operand s, int n, Operand* out) {
     size_t found = elements.size();
     for (Operand& element : elements) Py_DECREF(element.object);
     lose("an unpacking of the wrong length");
-    if (static_cast<int>(found) > n) PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d)", n);
-    else PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected %d, got %zd)", n, static_cast<Py_ssize_t>(found));
+    if (static_cast<int>(found) > n)
+      PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d)", n);
+    else
+      PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected %d, got %zd)", n,
+                   static_cast<Py_ssize_t>(found));
     return Outcome::Raised;
   }
   for (int i = 0; i < n; i++) out[i] = elements[i];
@@ -413,7 +421,8 @@ Outcome Recorder::unpack_sequence(Act&, Operand s, int n, Operand* out) {
 
 Outcome Recorder::unpack_ex(Act&, Operand s, int before, int after, Operand* out) {
   if (!active_) return Outcome::Stop;
-  if (!PyTuple_CheckExact(s.object) && !PyList_CheckExact(s.object)) return stop("a starred unpacking of " + type_name(Py_TYPE(s.object)));
+  if (!PyTuple_CheckExact(s.object) && !PyList_CheckExact(s.object))
+    return stop("a starred unpacking of " + type_name(Py_TYPE(s.object)));
   std::vector<Operand> elements;
   Outcome outcome = all_elements(s, &elements);
   if (outcome != Outcome::Done) return outcome;

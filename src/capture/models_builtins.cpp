@@ -9,12 +9,13 @@
 
 namespace reprise::capture {
 
-#define MODEL(name) Outcome Recorder::model_##name([[maybe_unused]] Operand callable, [[maybe_unused]] const Operand* args, \
-                                                   [[maybe_unused]] int n, [[maybe_unused]] PyObject* kwnames, \
-                                                   [[maybe_unused]] Operand* out)
-#define NO_KEYWORDS(count_min, count_max)                                     \
-  if (kwnames != nullptr || n < (count_min) || n > (count_max)) {            \
-    return stop("an unusual call of " + callable_name(callable.object));     \
+#define MODEL(name)                                                                                       \
+  Outcome Recorder::model_##name([[maybe_unused]] Operand callable, [[maybe_unused]] const Operand* args, \
+                                 [[maybe_unused]] int n, [[maybe_unused]] PyObject* kwnames,              \
+                                 [[maybe_unused]] Operand* out)
+#define NO_KEYWORDS(count_min, count_max)                                \
+  if (kwnames != nullptr || n < (count_min) || n > (count_max)) {        \
+    return stop("an unusual call of " + callable_name(callable.object)); \
   }
 
 MODEL(len) {
@@ -32,7 +33,8 @@ MODEL(isinstance) {
       std::vector<ValueId> ids;
       if (!element_ids(args[1], &ids)) return stop("isinstance with classes of unknown origin");
       for (size_t i = 0; i < ids.size(); i++) {
-        if (!make_constant({PyTuple_GET_ITEM(classes, i), ids[i]})) return stop("isinstance with classes that are known late");
+        if (!make_constant({PyTuple_GET_ITEM(classes, i), ids[i]}))
+          return stop("isinstance with classes that are known late");
       }
     } else if (!know_identity(args[1])) {
       return stop("isinstance with a class that is known late");
@@ -81,7 +83,8 @@ MODEL(getattr) {
 
 MODEL(hasattr) {
   NO_KEYWORDS(2, 2)
-  if (!make_constant(args[1]) || !PyUnicode_Check(args[1].object)) return stop("hasattr with a name that is known late");
+  if (!make_constant(args[1]) || !PyUnicode_Check(args[1].object))
+    return stop("hasattr with a name that is known late");
   PyObject* name = Py_NewRef(args[1].object);
   PyUnicode_InternInPlace(&name);
   Operand found;
@@ -107,7 +110,8 @@ MODEL(hasattr) {
 
 MODEL(setattr) {
   NO_KEYWORDS(3, 3)
-  if (!make_constant(args[1]) || !PyUnicode_Check(args[1].object)) return stop("setattr with a name that is known late");
+  if (!make_constant(args[1]) || !PyUnicode_Check(args[1].object))
+    return stop("setattr with a name that is known late");
   ModeScope mode(*this, ResumeMode::Never);
   Outcome outcome = set_attribute(args[0], args[1].object, args[2]);
   if (outcome == Outcome::Done) *out = constant(Py_None);
@@ -116,7 +120,8 @@ MODEL(setattr) {
 
 MODEL(delattr) {
   NO_KEYWORDS(2, 2)
-  if (!make_constant(args[1]) || !PyUnicode_Check(args[1].object)) return stop("delattr with a name that is known late");
+  if (!make_constant(args[1]) || !PyUnicode_Check(args[1].object))
+    return stop("delattr with a name that is known late");
   ModeScope mode(*this, ResumeMode::Never);
   Outcome outcome = delete_attribute(*top_, args[0], args[1].object);
   if (outcome == Outcome::Done) *out = constant(Py_None);
@@ -153,7 +158,8 @@ MODEL(any) {
   for (bool is_first = true;; is_first = false) {
     Operand element;
     outcome = next_element(iterator, &element);
-    if (outcome == Outcome::Stop && (!is_first || PyGen_CheckExact(args[0].object))) outcome = next_element(iterator, &element);
+    if (outcome == Outcome::Stop && (!is_first || PyGen_CheckExact(args[0].object)))
+      outcome = next_element(iterator, &element);
     if (outcome != Outcome::Done || element.object == nullptr) break;
     bool truth_value = false;
     outcome = truth(*top_, element, &truth_value);
@@ -230,7 +236,9 @@ MODEL(minmax) {
     return Outcome::Done;
   }
   bool is_plain = active_;
-  for (Operand& element : elements) is_plain = is_plain && (PyLong_CheckExact(element.object) || PyFloat_CheckExact(element.object) || PyUnicode_CheckExact(element.object));
+  for (Operand& element : elements)
+    is_plain = is_plain && (PyLong_CheckExact(element.object) || PyFloat_CheckExact(element.object) ||
+                            PyUnicode_CheckExact(element.object));
   Outcome outcome;
   if (is_plain && elements.size() > 1) {
     outcome = call_pure(callable, elements.data(), static_cast<int>(elements.size()), nullptr, out);
@@ -270,7 +278,8 @@ MODEL(sorted) {
 MODEL(identity_fact) {
   NO_KEYWORDS(1, 1)
   // id() of a singleton is a constant; of anything else it is a number of this run.
-  if (is_constant(args[0].id) || (can_be_constant(args[0].object) && !PyLong_Check(args[0].object) && make_constant(args[0]))) {
+  if (is_constant(args[0].id) ||
+      (can_be_constant(args[0].object) && !PyLong_Check(args[0].object) && make_constant(args[0]))) {
     PyObject* result = call_live(callable.object, args, n, nullptr);
     if (result == nullptr) return Outcome::Raised;
     *out = new_constant(result);
@@ -334,7 +343,8 @@ MODEL(object_delattr) {
   NO_KEYWORDS(2, 2)
   if (!make_constant(args[1]) || !PyUnicode_Check(args[1].object)) return stop("a name that is known late");
   PyTypeObject* type = Py_TYPE(args[0].object);
-  if (type->tp_setattro != PyObject_GenericSetAttr && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return stop("object.__delattr__");
+  if (type->tp_setattro != PyObject_GenericSetAttr && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE))
+    return stop("object.__delattr__");
   PyObject* dict;
   if (!know_type(args[0])) return Outcome::Stop;
   HeapObject* object = instance_dict_of(args[0], &dict);
@@ -479,7 +489,8 @@ MODEL(sequence_search) {
     if (!element_ids(args[0], &ids)) return stop("a search in a sequence of unknown contents");
     for (size_t i = 0; i < ids.size(); i++) {
       PyObject* element = PySequence_Fast_ITEMS(args[0].object)[i];
-      if (host::is_tensor(element) || !make_key({element, ids[i]})) return stop("a search in a sequence of values that are known late");
+      if (host::is_tensor(element) || !make_key({element, ids[i]}))
+        return stop("a search in a sequence of values that are known late");
     }
   }
   for (int i = 1; i < n; i++) {
@@ -522,8 +533,10 @@ MODEL(reduce) {
   if (outcome != Outcome::Done) return outcome;
   size_t next = 0;
   Operand total;
-  if (n == 3) total = {Py_NewRef(args[2].object), args[2].id};
-  else if (!elements.empty()) total = elements[next++];
+  if (n == 3)
+    total = {Py_NewRef(args[2].object), args[2].id};
+  else if (!elements.empty())
+    total = elements[next++];
   if (total.object == nullptr) return stop("reduce() of an empty sequence");
   for (; next < elements.size(); next++) {
     if (outcome == Outcome::Done) {
@@ -620,7 +633,8 @@ MODEL(context_run) {
   if (!is_created(args[0].id)) return call_opaque(callable);
   std::vector<PyObject*> live;
   for (int i = 0; i < n; i++) live.push_back(args[i].object);
-  return call_expected(callable.object, live.data(), n, kwnames, args[1], std::span<const Operand>(args + 2, n - 2), kwnames, out);
+  return call_expected(callable.object, live.data(), n, kwnames, args[1], std::span<const Operand>(args + 2, n - 2),
+                       kwnames, out);
 }
 
 }  // namespace reprise::capture

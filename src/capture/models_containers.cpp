@@ -8,12 +8,13 @@
 
 namespace reprise::capture {
 
-#define MODEL(name) Outcome Recorder::model_##name([[maybe_unused]] Operand callable, [[maybe_unused]] const Operand* args, \
-                                                   [[maybe_unused]] int n, [[maybe_unused]] PyObject* kwnames, \
-                                                   [[maybe_unused]] Operand* out)
-#define NO_KEYWORDS(count_min, count_max)                                     \
-  if (kwnames != nullptr || n < (count_min) || n > (count_max)) {            \
-    return stop("an unusual call of " + callable_name(callable.object));     \
+#define MODEL(name)                                                                                       \
+  Outcome Recorder::model_##name([[maybe_unused]] Operand callable, [[maybe_unused]] const Operand* args, \
+                                 [[maybe_unused]] int n, [[maybe_unused]] PyObject* kwnames,              \
+                                 [[maybe_unused]] Operand* out)
+#define NO_KEYWORDS(count_min, count_max)                                \
+  if (kwnames != nullptr || n < (count_min) || n > (count_max)) {        \
+    return stop("an unusual call of " + callable_name(callable.object)); \
   }
 
 // ---- list
@@ -136,9 +137,12 @@ MODEL(dict_get) {
   Operand value;
   Outcome outcome = read_dict(args[0].object, object, args[1], &value);
   if (outcome != Outcome::Done) return outcome;
-  if (value.object != nullptr) *out = {Py_NewRef(value.object), value.id};
-  else if (n == 3) *out = {Py_NewRef(args[2].object), args[2].id};
-  else *out = constant(Py_None);
+  if (value.object != nullptr)
+    *out = {Py_NewRef(value.object), value.id};
+  else if (n == 3)
+    *out = {Py_NewRef(args[2].object), args[2].id};
+  else
+    *out = constant(Py_None);
   return Outcome::Done;
 }
 
@@ -302,8 +306,10 @@ MODEL(dict_update) {
       Outcome outcome = Outcome::Done;
       for (Operand& pair : pairs) {
         std::vector<ValueId> ids;
-        bool is_pair = (PyTuple_Check(pair.object) || PyList_Check(pair.object)) && PySequence_Fast_GET_SIZE(pair.object) == 2;
-        if (active_ && (!is_pair || pair.id < 0 || !element_ids(pair, &ids))) lose("an update from pairs of unknown contents");
+        bool is_pair =
+            (PyTuple_Check(pair.object) || PyList_Check(pair.object)) && PySequence_Fast_GET_SIZE(pair.object) == 2;
+        if (active_ && (!is_pair || pair.id < 0 || !element_ids(pair, &ids)))
+          lose("an update from pairs of unknown contents");
         if (is_pair && outcome == Outcome::Done) {
           PyObject** items = PySequence_Fast_ITEMS(pair.object);
           if (active_) outcome = store({items[0], ids[0]}, {items[1], ids[1]});

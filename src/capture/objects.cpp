@@ -368,7 +368,8 @@ void Recorder::forget_after_callback() {
     if (object.is_created && object.iterator != nullptr) continue;
     if (object.is_created && (object.has_elements && facts_[object.id].type == &PyTuple_Type)) continue;
     if (!object.is_created) {
-      if (object.has_elements && facts_[object.id].type != nullptr && !PyType_IsSubtype(facts_[object.id].type, &PyTuple_Type)) {
+      if (object.has_elements && facts_[object.id].type != nullptr &&
+          !PyType_IsSubtype(facts_[object.id].type, &PyTuple_Type)) {
         object.has_elements = false;
         object.elements.clear();
         facts_[object.id].is_length_known = false;
@@ -442,7 +443,8 @@ Outcome Recorder::build_map(Act&, const Operand* pairs, int n, Operand* out) {
   for (int i = 0; i < n; i++) {
     if (active_) {
       if (pairs[2 * i].id < 0 || pairs[2 * i + 1].id < 0) return stop("a dict of values of unknown origin");
-      if (!host::is_tensor(pairs[2 * i].object) && !make_key(pairs[2 * i])) return stop("a dict key that is known late");
+      if (!host::is_tensor(pairs[2 * i].object) && !make_key(pairs[2 * i]))
+        return stop("a dict key that is known late");
     }
     ids[2 * i] = pairs[2 * i].id;
     ids[2 * i + 1] = pairs[2 * i + 1].id;

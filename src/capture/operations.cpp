@@ -18,12 +18,32 @@ using trace::UnaryOp;
 constexpr int kAdd = 0, kMultiply = 5, kPower = 8, kOr = 7, kInplaceFirst = 13;
 
 PyObject* run_binary(int op, PyObject* l, PyObject* r) {
-  static const binaryfunc kFunctions[26] = {
-      PyNumber_Add, PyNumber_And, PyNumber_FloorDivide, PyNumber_Lshift, PyNumber_MatrixMultiply, PyNumber_Multiply,
-      PyNumber_Remainder, PyNumber_Or, nullptr, PyNumber_Rshift, PyNumber_Subtract, PyNumber_TrueDivide, PyNumber_Xor,
-      PyNumber_InPlaceAdd, PyNumber_InPlaceAnd, PyNumber_InPlaceFloorDivide, PyNumber_InPlaceLshift,
-      PyNumber_InPlaceMatrixMultiply, PyNumber_InPlaceMultiply, PyNumber_InPlaceRemainder, PyNumber_InPlaceOr, nullptr,
-      PyNumber_InPlaceRshift, PyNumber_InPlaceSubtract, PyNumber_InPlaceTrueDivide, PyNumber_InPlaceXor};
+  static const binaryfunc kFunctions[26] = {PyNumber_Add,
+                                            PyNumber_And,
+                                            PyNumber_FloorDivide,
+                                            PyNumber_Lshift,
+                                            PyNumber_MatrixMultiply,
+                                            PyNumber_Multiply,
+                                            PyNumber_Remainder,
+                                            PyNumber_Or,
+                                            nullptr,
+                                            PyNumber_Rshift,
+                                            PyNumber_Subtract,
+                                            PyNumber_TrueDivide,
+                                            PyNumber_Xor,
+                                            PyNumber_InPlaceAdd,
+                                            PyNumber_InPlaceAnd,
+                                            PyNumber_InPlaceFloorDivide,
+                                            PyNumber_InPlaceLshift,
+                                            PyNumber_InPlaceMatrixMultiply,
+                                            PyNumber_InPlaceMultiply,
+                                            PyNumber_InPlaceRemainder,
+                                            PyNumber_InPlaceOr,
+                                            nullptr,
+                                            PyNumber_InPlaceRshift,
+                                            PyNumber_InPlaceSubtract,
+                                            PyNumber_InPlaceTrueDivide,
+                                            PyNumber_InPlaceXor};
   if (op == kPower) return PyNumber_Power(l, r, Py_None);
   if (op == kPower + kInplaceFirst) return PyNumber_InPlacePower(l, r, Py_None);
   return kFunctions[op](l, r);
@@ -31,10 +51,14 @@ PyObject* run_binary(int op, PyObject* l, PyObject* r) {
 
 PyObject* run_unary(int op, PyObject* v) {
   switch (static_cast<UnaryOp>(op)) {
-    case UnaryOp::Negative: return PyNumber_Negative(v);
-    case UnaryOp::Invert: return PyNumber_Invert(v);
-    case UnaryOp::Positive: return PyNumber_Positive(v);
-    case UnaryOp::Not: return PyBool_FromLong(!PyObject_IsTrue(v));
+    case UnaryOp::Negative:
+      return PyNumber_Negative(v);
+    case UnaryOp::Invert:
+      return PyNumber_Invert(v);
+    case UnaryOp::Positive:
+      return PyNumber_Positive(v);
+    case UnaryOp::Not:
+      return PyBool_FromLong(!PyObject_IsTrue(v));
   }
   return nullptr;
 }
@@ -102,7 +126,7 @@ Outcome Recorder::call_special(PyObject* name, Operand self, std::span<const Ope
 
 /// l + r where one side's class defines it in Python: the first method that does not answer NotImplemented.
 Outcome Recorder::binary_special(int op, Operand l, Operand r, Operand* out, bool* found) {
-  static const char* kSuffix[13] = {"add", "and", "floordiv", "lshift", "matmul", "mul", "mod",
+  static const char* kSuffix[13] = {"add", "and", "floordiv", "lshift", "matmul",  "mul", "mod",
                                     "or",  "pow", "rshift",   "sub",    "truediv", "xor"};
   int base = op % kInplaceFirst;
   auto named = [&](const char* prefix) {
@@ -117,8 +141,10 @@ Outcome Recorder::binary_special(int op, Operand l, Operand r, Operand* out, boo
   if (op >= kInplaceFirst) tries.push_back({named("i"), l, r});
   Try left{named(""), l, r}, right{named("r"), r, l};
   bool right_first = Py_TYPE(l.object) != Py_TYPE(r.object) && PyType_IsSubtype(Py_TYPE(r.object), Py_TYPE(l.object));
-  if (right_first) tries.insert(tries.end(), {right, left});
-  else tries.insert(tries.end(), {left, right});
+  if (right_first)
+    tries.insert(tries.end(), {right, left});
+  else
+    tries.insert(tries.end(), {left, right});
   *found = false;
   ModeScope mode(*this, ResumeMode::Never);
   for (Try& attempt : tries) {
@@ -130,7 +156,8 @@ Outcome Recorder::binary_special(int op, Operand l, Operand r, Operand* out, boo
       if (is_plain_value(attempt.self.object)) continue;  // int.__add__(object of ours) is NotImplemented
       return *found ? stop("a binary operation with C and Python methods") : Outcome::Done;
     }
-    Outcome outcome = call_special(attempt.name, attempt.self, std::span<const Operand>(&attempt.other, 1), out, &is_python);
+    Outcome outcome =
+        call_special(attempt.name, attempt.self, std::span<const Operand>(&attempt.other, 1), out, &is_python);
     *found = true;
     if (outcome != Outcome::Done) return outcome;
     if (out->object != Py_NotImplemented) return outcome;
@@ -214,7 +241,8 @@ Outcome Recorder::binary(Act& act, int op, Operand l, Operand r, Operand* out) {
     }
     return done(result, id);
   }
-  bool is_sequence = (PyTuple_Check(a) && PyTuple_Check(b)) || (PyList_CheckExact(a) && PyList_CheckExact(b) && op == kAdd);
+  bool is_sequence =
+      (PyTuple_Check(a) && PyTuple_Check(b)) || (PyList_CheckExact(a) && PyList_CheckExact(b) && op == kAdd);
   if (base == kAdd && is_sequence) {
     std::vector<ValueId> ids, more;
     if (!element_ids(l, &ids) || !element_ids(r, &more)) return stop("sequences of unknown contents");
@@ -343,7 +371,8 @@ Outcome Recorder::truth(Act&, Operand v, bool* out) {
   is_sized |= type->tp_as_mapping != nullptr && type->tp_as_mapping->mp_length != nullptr;
   if (!is_sized) return Outcome::Done;
   HeapObject* object = known.heap;
-  if (object != nullptr && object->is_created && (object->has_elements || object->is_complete || object->is_view || object->iterator != nullptr)) {
+  if (object != nullptr && object->is_created &&
+      (object->has_elements || object->is_complete || object->is_view || object->iterator != nullptr)) {
     return Outcome::Done;
   }
   if (object != nullptr && !object->is_created && !check_effects(object)) return Outcome::Stop;
@@ -367,10 +396,13 @@ Outcome Recorder::truth(Act&, Operand v, bool* out) {
 
 Outcome Recorder::is_identical(Act&, Operand l, Operand r, bool* out) {
   *out = l.object == r.object;
-  if (!active_ || l.id == r.id) return active_ && l.id < 0 ? stop("identity of a value of unknown origin") : Outcome::Done;
+  if (!active_ || l.id == r.id)
+    return active_ && l.id < 0 ? stop("identity of a value of unknown origin") : Outcome::Done;
   if (l.id < 0 || r.id < 0) return stop("identity of a value of unknown origin");
   if (is_constant(l.id) && is_constant(r.id)) return Outcome::Done;
-  auto is_singleton = [&](Operand o) { return can_be_constant(o.object) && !PyLong_Check(o.object) && !PyUnicode_Check(o.object); };
+  auto is_singleton = [&](Operand o) {
+    return can_be_constant(o.object) && !PyLong_Check(o.object) && !PyUnicode_Check(o.object);
+  };
   auto compare_with = [&](Operand value, Operand single) {
     // Another type than the singleton's decides; the same type needs the value.
     if (facts_[value.id].type != nullptr && facts_[value.id].type != Py_TYPE(single.object)) return true;
@@ -379,8 +411,10 @@ Outcome Recorder::is_identical(Act&, Operand l, Operand r, bool* out) {
     if (Py_TYPE(value.object) != Py_TYPE(single.object)) return know_type(value);
     return make_constant(value) || know_identity(value);
   };
-  if (is_constant(r.id) && is_singleton(r)) return compare_with(l, r) ? Outcome::Done : stop("identity that is known late");
-  if (is_constant(l.id) && is_singleton(l)) return compare_with(r, l) ? Outcome::Done : stop("identity that is known late");
+  if (is_constant(r.id) && is_singleton(r))
+    return compare_with(l, r) ? Outcome::Done : stop("identity that is known late");
+  if (is_constant(l.id) && is_singleton(l))
+    return compare_with(r, l) ? Outcome::Done : stop("identity that is known late");
   if (is_created(l.id) || is_created(r.id)) {
     if (l.object != r.object) return Outcome::Done;
     return stop("identity of an object made in the trace");
@@ -453,7 +487,8 @@ Outcome Recorder::compare_values(int op, Operand l, Operand r, Operand* out) {
     Operand result;
     {
       ModeScope mode(*this, ResumeMode::Never);
-      Outcome outcome = call_special(kNames[left ? op : kSwapped[op]], self, std::span<const Operand>(&other, 1), &result, &found);
+      Outcome outcome =
+          call_special(kNames[left ? op : kSwapped[op]], self, std::span<const Operand>(&other, 1), &result, &found);
       if (outcome != Outcome::Done) return outcome;
     }
     if (result.object != Py_NotImplemented) {
@@ -497,7 +532,10 @@ Outcome Recorder::compare_values(int op, Operand l, Operand r, Operand* out) {
   }
   if ((op == Py_EQ || op == Py_NE) && Py_TYPE(l.object) != Py_TYPE(r.object)) {
     // Built-in types and plain objects of different types are unequal; their types decide.
-    auto is_builtin = [](PyObject* o) { return !(Py_TYPE(o)->tp_flags & Py_TPFLAGS_HEAPTYPE) || Py_TYPE(o)->tp_richcompare == PyBaseObject_Type.tp_richcompare; };
+    auto is_builtin = [](PyObject* o) {
+      return !(Py_TYPE(o)->tp_flags & Py_TPFLAGS_HEAPTYPE) ||
+             Py_TYPE(o)->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+    };
     if (is_builtin(l.object) && is_builtin(r.object)) {
       if (!know_type(l) || !know_type(r)) return Outcome::Stop;
       return fold();
@@ -543,7 +581,8 @@ Outcome Recorder::length(Operand v, Operand* out) {
   bool is_known = is_tensor || is_constant(v.id) || facts_[v.id].is_length_known;
   if (object != nullptr) {
     if (!object->is_created && !check_effects(object)) return Outcome::Stop;
-    is_known |= object->has_elements || object->is_complete || object->is_view || (object->is_created && !PyDict_Check(o) && !PyList_Check(o));
+    is_known |= object->has_elements || object->is_complete || object->is_view ||
+                (object->is_created && !PyDict_Check(o) && !PyList_Check(o));
   }
   if (is_known) {
     *out = new_constant(result);
@@ -629,7 +668,8 @@ Outcome Recorder::contains(Act& act, Operand c, Operand k, bool* out) {
       for (size_t i = 0; i < ids.size(); i++) {
         PyObject* element = PySequence_Fast_ITEMS(o)[i];
         if (ids[i] == k.id) continue;
-        if (host::is_tensor(element) || !make_key({element, ids[i]})) return stop("containment in a sequence of values that are known late");
+        if (host::is_tensor(element) || !make_key({element, ids[i]}))
+          return stop("containment in a sequence of values that are known late");
       }
     }
     if (!make_key(k)) return stop("containment of a value that is known late");
@@ -637,7 +677,8 @@ Outcome Recorder::contains(Act& act, Operand c, Operand k, bool* out) {
   }
   if (PyUnicode_Check(o) || PyAnySet_Check(o) || PyBytes_Check(o)) {
     if (!make_key(k)) return stop("containment of a value that is known late");
-    if (is_constant(c.id) || (object != nullptr && object->is_created && PyAnySet_Check(o)) || (!PyAnySet_Check(o) && make_constant(c))) {
+    if (is_constant(c.id) || (object != nullptr && object->is_created && PyAnySet_Check(o)) ||
+        (!PyAnySet_Check(o) && make_constant(c))) {
       return finish(run());
     }
     if (!PyAnySet_Check(o) || !know_type(c)) return stop("containment in " + type_name(type));
@@ -720,7 +761,8 @@ Outcome Recorder::get_item(Act& act, Operand c, Operand k, Operand* out) {
         Py_DECREF(factory);
         if (outcome != Outcome::Done) return outcome;
         outcome = write_dict(c, k, made);
-        if (outcome == Outcome::Stop) outcome = PyObject_SetItem(o, k.object, made.object) < 0 ? Outcome::Raised : Outcome::Done;
+        if (outcome == Outcome::Stop)
+          outcome = PyObject_SetItem(o, k.object, made.object) < 0 ? Outcome::Raised : Outcome::Done;
         *out = made;
         return outcome;
       }
@@ -919,7 +961,9 @@ Outcome Recorder::format_value(Act&, Operand v, Operand spec, int conversion, bo
   CCall bracket(*this);
   PyObject* value = Py_NewRef(v.object);
   if (conversion != 0) {
-    PyObject* converted = conversion == 1 ? PyObject_Str(value) : conversion == 2 ? PyObject_Repr(value) : PyObject_ASCII(value);
+    PyObject* converted = conversion == 1   ? PyObject_Str(value)
+                          : conversion == 2 ? PyObject_Repr(value)
+                                            : PyObject_ASCII(value);
     Py_SETREF(value, converted);
   }
   PyObject* text = value;

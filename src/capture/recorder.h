@@ -2,12 +2,14 @@
 //
 // It executes every operation for real and appends what it did to a Trace. Rules that all models keep:
 //  1. A fact about an operand is stated (guarded) before the operation that relies on it is executed.
-//  2. An operation without a model answers Stop before it has executed anything; the recording then ends in front of the
-//     instruction. Where part of it has been executed already, `lose` ends the recording in front of the instruction all
-//     the same (that prefix is a valid trace) and the rest is executed unrecorded.
+//  2. An operation without a model answers Stop before it has executed anything; the recording then ends in front of
+//  the
+//     instruction. Where part of it has been executed already, `lose` ends the recording in front of the instruction
+//     all the same (that prefix is a valid trace) and the rest is executed unrecorded.
 //  3. Ids come from models, never from object identity; a value without an id ends the recording when it is used.
 //  4. The recorder keeps no tensor and no created container alive.
-//  5. A late guard needs an exact snapshot: no C call between the frames, unless nothing had an effect since that call's
+//  5. A late guard needs an exact snapshot: no C call between the frames, unless nothing had an effect since that
+//  call's
 //     instruction began (then it is executed again from its start).
 // After the end of the recording every operation still works, unrecorded, until the evaluator leaves the frames.
 //
@@ -38,16 +40,16 @@ using trace::NodeKind;
 
 /// What is known about a value under the facts stated so far.
 struct Facts {
-  PyTypeObject* type = nullptr;     // exact type (borrowed: kept by a guard or a constant)
-  PyObject* constant = nullptr;     // the value is this object, or equal to it (borrowed from the trace)
+  PyTypeObject* type = nullptr;  // exact type (borrowed: kept by a guard or a constant)
+  PyObject* constant = nullptr;  // the value is this object, or equal to it (borrowed from the trace)
   HeapObject* heap = nullptr;
-  bool is_present = false;          // known not to be NULL
+  bool is_present = false;  // known not to be NULL
   bool is_truth_known = false;
   bool is_length_known = false;
   bool are_keys_known = false;
-  bool is_meta_known = false;       // tensors: metadata may be folded to constants
-  bool is_meta_tainted = false;     // tensors: metadata depends on data (nonzero and what is computed from it)
-  bool is_code_known = false;       // functions: guarded by Code
+  bool is_meta_known = false;    // tensors: metadata may be folded to constants
+  bool is_meta_tainted = false;  // tensors: metadata depends on data (nonzero and what is computed from it)
+  bool is_code_known = false;    // functions: guarded by Code
 };
 
 struct RecorderOptions {
@@ -61,12 +63,12 @@ struct RecorderOptions {
 class Recorder {
  public:
   struct Act : interp::Activation {
-    size_t item_mark = 0;          // number of items at the start of its current instruction
-    int32_t call_state = -1;       // FrameState while a callee runs, made when first needed
+    size_t item_mark = 0;     // number of items at the start of its current instruction
+    int32_t call_state = -1;  // FrameState while a callee runs, made when first needed
     ValueId function_value = kNoValue;
     HeapObject* generator = nullptr;
     bool is_root = false;
-    size_t handled_depth = 0;      // handled_exceptions_ when the frame was entered
+    size_t handled_depth = 0;  // handled_exceptions_ when the frame was entered
     int32_t back_edges = 0;
   };
   static constexpr bool kShadow = true;
@@ -261,12 +263,12 @@ class Recorder {
     int32_t target_item;  // where its target was made; -1: it existed before, or is torch's
   };
   std::vector<Effect> effects_;
-  int c_depth_ = 0;               // inside C calls whose Python passes unrecorded
-  bool saw_callback_ = false;     // such Python has run since the flag was cleared
-  bool reads_are_late_ = false;   // lists and cells may have been written by unrecorded Python
-  bool force_late_ = false;       // the next reads are late whatever their operands are
-  bool had_callbacks_ = false;    // unrecorded Python has run during this recording
-  bool grads_written_ = false;    // .grad of leaves is no longer a function of the entry state
+  int c_depth_ = 0;              // inside C calls whose Python passes unrecorded
+  bool saw_callback_ = false;    // such Python has run since the flag was cleared
+  bool reads_are_late_ = false;  // lists and cells may have been written by unrecorded Python
+  bool force_late_ = false;      // the next reads are late whatever their operands are
+  bool had_callbacks_ = false;   // unrecorded Python has run during this recording
+  bool grads_written_ = false;   // .grad of leaves is no longer a function of the entry state
   bool exception_is_recorded_ = false;
   int32_t raise_snapshot_ = -1;
   uint64_t start_dict_version_ = 0;

@@ -63,8 +63,8 @@ bool Recorder::has_effects_since(size_t mark) const {
 
 int32_t Recorder::take_snapshot(bool must_be_exact) {
   if (top_ == nullptr || top_->instruction == nullptr) return -1;
-  // Frames inside a C call, and a caller that has more to do, can't be resumed: the state in front of the outermost such
-  // instruction is all that can be said.
+  // Frames inside a C call, and a caller that has more to do, can't be resumed: the state in front of the outermost
+  // such instruction is all that can be said.
   Act* front = nullptr;
   for (Act* act = top_; act != nullptr; act = act->is_root ? nullptr : static_cast<Act*>(act->caller)) {
     bool is_generator = act->generator != nullptr && !act->is_root;

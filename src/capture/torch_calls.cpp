@@ -1,5 +1,5 @@
-// Torch callables: one node each, executed whole at replay. What Python reads of results is folded where it follows from
-// metadata that is guarded, and late where it depends on data.
+// Torch callables: one node each, executed whole at replay. What Python reads of results is folded where it follows
+// from metadata that is guarded, and late where it depends on data.
 #include <cstring>
 #include <unordered_set>
 
@@ -16,14 +16,74 @@ bool is_number(PyObject* o) { return PyLong_CheckExact(o) || PyFloat_CheckExact(
 
 /// Callables whose Python numbers are operands of arithmetic: their values decide nothing about shapes and types.
 bool takes_scalars(const char* name) {
-  static const std::unordered_set<std::string> kNames = {
-      "add", "sub", "mul", "div", "true_divide", "floor_divide", "remainder", "fmod", "pow", "rsub", "add_", "sub_", "mul_",
-      "div_", "pow_", "subtract", "multiply", "divide", "clamp", "clamp_", "clamp_min", "clamp_max", "clip", "lerp", "lerp_",
-      "addcmul", "addcdiv", "addcmul_", "addcdiv_", "fill_", "masked_fill", "masked_fill_", "eq", "ne", "lt", "le", "gt", "ge",
-      "maximum", "minimum", "__add__", "__mul__", "__sub__", "__truediv__", "__radd__", "__rmul__", "__rsub__", "__pow__",
-      "__rpow__", "__rtruediv__", "__iadd__", "__imul__", "__isub__", "__itruediv__", "_foreach_add", "_foreach_add_",
-      "_foreach_mul", "_foreach_mul_", "_foreach_sub_", "_foreach_div", "_foreach_div_", "_foreach_addcmul_",
-      "_foreach_addcdiv_", "_foreach_lerp_", "_foreach_pow", "_foreach_pow_", "_foreach_neg_", "_foreach_sqrt"};
+  static const std::unordered_set<std::string> kNames = {"add",
+                                                         "sub",
+                                                         "mul",
+                                                         "div",
+                                                         "true_divide",
+                                                         "floor_divide",
+                                                         "remainder",
+                                                         "fmod",
+                                                         "pow",
+                                                         "rsub",
+                                                         "add_",
+                                                         "sub_",
+                                                         "mul_",
+                                                         "div_",
+                                                         "pow_",
+                                                         "subtract",
+                                                         "multiply",
+                                                         "divide",
+                                                         "clamp",
+                                                         "clamp_",
+                                                         "clamp_min",
+                                                         "clamp_max",
+                                                         "clip",
+                                                         "lerp",
+                                                         "lerp_",
+                                                         "addcmul",
+                                                         "addcdiv",
+                                                         "addcmul_",
+                                                         "addcdiv_",
+                                                         "fill_",
+                                                         "masked_fill",
+                                                         "masked_fill_",
+                                                         "eq",
+                                                         "ne",
+                                                         "lt",
+                                                         "le",
+                                                         "gt",
+                                                         "ge",
+                                                         "maximum",
+                                                         "minimum",
+                                                         "__add__",
+                                                         "__mul__",
+                                                         "__sub__",
+                                                         "__truediv__",
+                                                         "__radd__",
+                                                         "__rmul__",
+                                                         "__rsub__",
+                                                         "__pow__",
+                                                         "__rpow__",
+                                                         "__rtruediv__",
+                                                         "__iadd__",
+                                                         "__imul__",
+                                                         "__isub__",
+                                                         "__itruediv__",
+                                                         "_foreach_add",
+                                                         "_foreach_add_",
+                                                         "_foreach_mul",
+                                                         "_foreach_mul_",
+                                                         "_foreach_sub_",
+                                                         "_foreach_div",
+                                                         "_foreach_div_",
+                                                         "_foreach_addcmul_",
+                                                         "_foreach_addcdiv_",
+                                                         "_foreach_lerp_",
+                                                         "_foreach_pow",
+                                                         "_foreach_pow_",
+                                                         "_foreach_neg_",
+                                                         "_foreach_sqrt"};
   const char* dot = strrchr(name, '.');
   return kNames.count(dot != nullptr ? dot + 1 : name) != 0;
 }
@@ -90,7 +150,8 @@ bool Recorder::prepare_torch_argument(Operand o, bool scalars_may_vary) {
     std::vector<ValueId> values;
     if (!know_type(o) || !dict_ids(o, &keys, &values)) return false;
     for (size_t i = 0; i < keys.size(); i++) {
-      if (!prepare_torch_argument({PyDict_GetItemWithError(x, keys[i].object), values[i]}, scalars_may_vary)) return false;
+      if (!prepare_torch_argument({PyDict_GetItemWithError(x, keys[i].object), values[i]}, scalars_may_vary))
+        return false;
     }
     return true;
   }
@@ -147,9 +208,10 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
   }
   if (info.is_torch && info.kind == host::TorchCallableKind::Opaque) return call_opaque(callable);
   // Functorch levels and modes give torch calls another meaning; frames can't be left inside them.
-  bool is_mode = info.is_torch && info.kind == host::TorchCallableKind::StateWrite &&
-                 (name.find("nesting") != std::string::npos || name.find("_mode") != std::string::npos ||
-                  name.find("torch_function_stack") != std::string::npos || name.find("dual_level") != std::string::npos);
+  bool is_mode =
+      info.is_torch && info.kind == host::TorchCallableKind::StateWrite &&
+      (name.find("nesting") != std::string::npos || name.find("_mode") != std::string::npos ||
+       name.find("torch_function_stack") != std::string::npos || name.find("dual_level") != std::string::npos);
   if (is_mode) return call_opaque(callable);
   host::TorchCallableKind kind = info.is_torch ? info.kind : host::TorchCallableKind::Sync;
   PyObject* result;

@@ -138,8 +138,10 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     std::vector<ValueId> ids;
     bool all_known = true;
     for (Py_ssize_t i = 0; i < count; i++) {
-      if (t == &PyList_Type) PyList_SET_ITEM(result, i, elements[i].object);
-      else PyTuple_SET_ITEM(result, i, elements[i].object);
+      if (t == &PyList_Type)
+        PyList_SET_ITEM(result, i, elements[i].object);
+      else
+        PyTuple_SET_ITEM(result, i, elements[i].object);
       ids.push_back(elements[i].id);
       all_known = all_known && elements[i].id >= 0;
     }
@@ -169,7 +171,8 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
   }
   if (t == &PyRange_Type) {
     for (int i = 0; i < n; i++) {
-      if (!make_constant(args[i])) return stop(UnsupportedCode::DataDependentBranch, "a range of a number that is known late");
+      if (!make_constant(args[i]))
+        return stop(UnsupportedCode::DataDependentBranch, "a range of a number that is known late");
     }
     PyObject* result = live();
     if (result == nullptr) return raised();
@@ -216,7 +219,8 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
       PyObject* first = args[0].object;
       PyObject* other = args[i].object;
       bool is_sequence = PyList_CheckExact(other) || PyTuple_CheckExact(other);
-      if (!is_sequence || PySequence_Fast_GET_SIZE(other) != PySequence_Fast_GET_SIZE(first)) return stop("zip(strict=True)");
+      if (!is_sequence || PySequence_Fast_GET_SIZE(other) != PySequence_Fast_GET_SIZE(first))
+        return stop("zip(strict=True)");
     }
     auto state = std::make_unique<IteratorState>();
     state->kind = IteratorKind::Zip;
@@ -250,7 +254,8 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     if (PyRange_Check(args[0].object)) {
       if (!is_constant(args[0].id)) return stop("a range that is known late");
       PyObject* list = PySequence_List(args[0].object);
-      for (Py_ssize_t i = PyList_GET_SIZE(list) - 1; i >= 0; i--) state->ids.push_back(constant_id(PyList_GET_ITEM(list, i)));
+      for (Py_ssize_t i = PyList_GET_SIZE(list) - 1; i >= 0; i--)
+        state->ids.push_back(constant_id(PyList_GET_ITEM(list, i)));
       Py_DECREF(list);
     } else {
       std::vector<ValueId> ids;
@@ -308,10 +313,12 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
         PyObject* bound = PyObject_GetAttr(inner, names().args);
         PyObject* keywords = PyObject_GetAttr(inner, names().keywords);
         object->partial.push_back(constant_id(function));
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bound); i++) object->partial.push_back(constant_id(PyTuple_GET_ITEM(bound, i)));
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bound); i++)
+          object->partial.push_back(constant_id(PyTuple_GET_ITEM(bound, i)));
         PyObject *key, *value;
         Py_ssize_t position = 0;
-        while (PyDict_Next(keywords, &position, &key, &value)) object->items.set(heap_.canonical_key(key), constant_id(value));
+        while (PyDict_Next(keywords, &position, &key, &value))
+          object->items.set(heap_.canonical_key(key), constant_id(value));
         Py_DECREF(function);
         Py_DECREF(bound);
         Py_DECREF(keywords);
@@ -377,7 +384,8 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     *out = {result, id};
     return Outcome::Done;
   }
-  static const char* kPureTypes[] = {"int", "float", "bool", "str", "complex", "bytes", "torch.device", "operator.itemgetter", "operator.attrgetter"};
+  static const char* kPureTypes[] = {
+      "int", "float", "bool", "str", "complex", "bytes", "torch.device", "operator.itemgetter", "operator.attrgetter"};
   if (!(t->tp_flags & Py_TPFLAGS_HEAPTYPE) || !strncmp(t->tp_name, "operator.", 9)) {
     for (const char* name : kPureTypes) {
       if (strcmp(t->tp_name, name) != 0) continue;
@@ -438,7 +446,8 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
       *out = new_plain_object(result, type);
       return Outcome::Done;
     }
-    if (t == &PyProperty_Type || t == &PyStaticMethod_Type || t == &PyClassMethod_Type || !strcmp(t->tp_name, "types.SimpleNamespace")) {
+    if (t == &PyProperty_Type || t == &PyStaticMethod_Type || t == &PyClassMethod_Type ||
+        !strcmp(t->tp_name, "types.SimpleNamespace")) {
       return call_opaque(type);
     }
     return call_opaque(type);
@@ -484,7 +493,8 @@ Outcome Recorder::make_instance(Operand type, const Operand* args, int n, PyObje
     if (!active_) return finish_live(made.object);
   } else {
     Py_XDECREF(owned);
-    bool is_plain = t->tp_new == PyBaseObject_Type.tp_new || t->tp_new == PyDict_Type.tp_new || t->tp_new == PyList_Type.tp_new;
+    bool is_plain =
+        t->tp_new == PyBaseObject_Type.tp_new || t->tp_new == PyDict_Type.tp_new || t->tp_new == PyList_Type.tp_new;
     bool is_ordered = !is_plain && PyDict_Check(type.object) == false && PyType_IsSubtype(t, &PyDict_Type) &&
                       t->tp_base != nullptr && find_callable(new_method).model == &Recorder::model_dict_new;
     if (PyExceptionClass_Check(type.object)) {
@@ -505,7 +515,8 @@ Outcome Recorder::make_instance(Operand type, const Operand* args, int n, PyObje
       if (id >= 0) {
         HeapObject* heap = new_object(id);
         PyObject* dict;
-        if (instance_dict_of({object, id}, &dict) != nullptr) heap->instance_dict->is_complete = PyDict_GET_SIZE(dict) == 0;
+        if (instance_dict_of({object, id}, &dict) != nullptr)
+          heap->instance_dict->is_complete = PyDict_GET_SIZE(dict) == 0;
       }
       made = {object, id};
     } else if (t->tp_new == PyTuple_Type.tp_new) {
@@ -519,8 +530,8 @@ Outcome Recorder::make_instance(Operand type, const Operand* args, int n, PyObje
         lose("a class that can't be instantiated");
         return Outcome::Raised;
       }
-      if (t->tp_new == PyBaseObject_Type.tp_new && n > 0 && (init_method == nullptr || !PyFunction_Check(init_method)) &&
-          t->tp_init == PyBaseObject_Type.tp_init) {
+      if (t->tp_new == PyBaseObject_Type.tp_new && n > 0 &&
+          (init_method == nullptr || !PyFunction_Check(init_method)) && t->tp_init == PyBaseObject_Type.tp_init) {
         Py_DECREF(object);
         return call_opaque(type);  // object() takes no arguments: CPython raises
       }
@@ -538,7 +549,8 @@ Outcome Recorder::make_instance(Operand type, const Operand* args, int n, PyObje
   if (init_method != nullptr && PyFunction_Check(init_method)) {
     all[0] = made;
     Operand none;
-    ResumeMode mode_now = top_ != nullptr && top_->resume_mode == ResumeMode::Push ? ResumeMode::PushValue : ResumeMode::Never;
+    ResumeMode mode_now =
+        top_ != nullptr && top_->resume_mode == ResumeMode::Push ? ResumeMode::PushValue : ResumeMode::Never;
     ModeScope mode(*this, mode_now, made);
     Outcome outcome = call_function({init_method, constant_id(init_method)}, all.data(), n + 1, kwnames, &none);
     if (outcome == Outcome::Stop) {  // the object exists: __init__ runs unrecorded

@@ -83,7 +83,8 @@ void Session::finish() {
   std::unique_ptr<entry::Entry> entry;
   try {
     if (std::unique_ptr<trace::Trace> trace = recorder_.take_trace()) {
-      if (base::is_log_enabled(base::LogWord::Trace)) dump(base::LogWord::Trace, context_->name, trace::print_trace(*trace));
+      if (base::is_log_enabled(base::LogWord::Trace))
+        dump(base::LogWord::Trace, context_->name, trace::print_trace(*trace));
       if (trace->end_snapshot >= 0) {
         end_place_ = trace::describe_place(trace->frame_states[trace->snapshots[trace->end_snapshot].frame]);
       }

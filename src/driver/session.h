@@ -1,7 +1,7 @@
 // One recording from start to published entry.
 //
-// The order of phases: record (live, the program's own work included) -> trace -> entry -> publish. A recording that ends
-// inside a frame publishes at once, before the frame goes on, so that the next turn of a loop can use the entry.
+// The order of phases: record (live, the program's own work included) -> trace -> entry -> publish. A recording that
+// ends inside a frame publishes at once, before the frame goes on, so that the next turn of a loop can use the entry.
 // Threads: lives on the thread that records. Ownership: holds its context.
 #pragma once
 
