@@ -266,6 +266,8 @@ Outcome Recorder::get_attribute(Operand o, PyObject* name, Operand* out, Operand
     return outcome;
   }
   PyObject* descriptor = _PyType_Lookup(type, name);
+  // Whether a descriptor has __set__ is a fact about its class.
+  if (descriptor != nullptr && (Py_TYPE(descriptor)->tp_flags & Py_TPFLAGS_HEAPTYPE)) know_type_version(Py_TYPE(descriptor));
   bool is_data = descriptor != nullptr && Py_TYPE(descriptor)->tp_descr_set != nullptr &&
                  Py_TYPE(descriptor)->tp_descr_get != nullptr;
   if (is_tensor) {
@@ -346,6 +348,11 @@ Outcome Recorder::get_attribute(Operand o, PyObject* name, Operand* out, Operand
 
 Outcome Recorder::get_module_attribute(Operand o, PyObject* name, Operand* out) {
   if (!know_identity(o)) return Outcome::Stop;
+  if (!facts_[o.id].is_type_guarded) {  // `module.__class__ = ...`
+    if (!guard(o.id, FactKind::Type, reinterpret_cast<PyObject*>(Py_TYPE(o.object)))) return Outcome::Stop;
+    facts_[o.id].is_type_guarded = true;
+    know_type_version(Py_TYPE(o.object));
+  }
   PyObject* dict = PyModule_GetDict(o.object);
   HeapObject* object = heap_of({dict, constant_id(dict)});
   if (object == nullptr) return Outcome::Stop;

@@ -29,6 +29,19 @@ int find_disabled_by_dynamo(PyObject* function) {
   return -1;
 }
 
+/// copy.copy and copy.deepcopy of such an object copy its instance dict, item by item.
+bool copies_by_default(PyTypeObject* type) {
+  static PyObject* const kHooks[] = {
+      PyUnicode_InternFromString("__copy__"),      PyUnicode_InternFromString("__deepcopy__"),
+      PyUnicode_InternFromString("__reduce_ex__"), PyUnicode_InternFromString("__reduce__"),
+      PyUnicode_InternFromString("__getstate__"),  PyUnicode_InternFromString("__setstate__"),
+      PyUnicode_InternFromString("__slots__")};
+  for (PyObject* hook : kHooks) {
+    if (_PyType_Lookup(type, hook) != _PyType_Lookup(&PyBaseObject_Type, hook)) return false;
+  }
+  return type->tp_new == PyBaseObject_Type.tp_new && type->tp_itemsize == 0;
+}
+
 }  // namespace
 
 PyObject* Recorder::call_live(PyObject* callable, const Operand* args, int n, PyObject* kwnames) {
@@ -251,6 +264,11 @@ Outcome Recorder::call_partial(Operand callable, const Operand* args, int n, PyO
   int positional = n - static_cast<int>(kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0);
   all.insert(all.end(), args, args + positional);
   PyObject* all_names = PyList_New(0);
+  if (!is_made) {
+    std::vector<Operand> keys;
+    std::vector<ValueId> values;
+    ok = ok && dict_ids({keywords, constant_id(keywords)}, &keys, &values);
+  }
   PyObject *key, *value;
   Py_ssize_t position = 0;
   while (PyDict_Next(keywords, &position, &key, &value)) {
@@ -261,7 +279,10 @@ Outcome Recorder::call_partial(Operand callable, const Operand* args, int n, PyO
       const KeyMap::Item* item = object->items.find(heap_.canonical_key(key));
       if (item != nullptr) id = item->id;
     } else {
-      id = constant_id(value);
+      // The dict of keywords can be written in place.
+      HeapObject* dict = heap_of({keywords, constant_id(keywords)});
+      Operand read;
+      if (dict != nullptr && read_dict(keywords, dict, {key, constant_id(key)}, &read) == Outcome::Done) id = read.id;
     }
     ok = ok && id >= 0;
     all.push_back({value, id});
@@ -390,6 +411,12 @@ Outcome Recorder::call_fresh(Operand callable, const Operand* args, int n, PyObj
     if (n > 0 && Py_TYPE(result) == Py_TYPE(args[0].object)) facts_[id].type = Py_TYPE(result);
     HeapObject* object = new_object(id);
     object->is_dirty = true;  // all its contents are read late
+    PyObject* dict;
+    if (n >= 1 && copies_by_default(Py_TYPE(args[0].object)) && instance_dict_of(args[0], &dict) != nullptr) {
+      know_type_version(Py_TYPE(args[0].object));
+      object->copied_from = facts_[args[0].id].heap->instance_dict;
+      object->copied_dict = dict;
+    }
   }
   *out = {result, id};
   return Outcome::Done;

@@ -144,6 +144,54 @@ void Recorder::leave_frame(Act& act) {
                               handled_exceptions_.end());
 }
 
+/// The value of a positional parameter that takes its default.
+ValueId Recorder::default_id(Operand function, PyObject* defaults, int parameter, int parameter_count) {
+  if (defaults == nullptr || function.id < 0) return kNoValue;
+  Py_ssize_t index = parameter - (parameter_count - PyTuple_GET_SIZE(defaults));
+  HeapObject* made = facts_[function.id].heap;
+  ValueId tuple = kNoValue;
+  if (made != nullptr && made->is_created) {
+    tuple = made->elements[1];
+  } else {
+    // `f.__defaults__ = ...` makes another tuple; one fact about it covers all calls.
+    tuple = facts_[function.id].defaults;
+    if (tuple < 0) {
+      tuple = emit(NodeKind::FunctionField, {function.id}, nullptr, static_cast<int>(trace::FunctionField::Defaults));
+      if (tuple < 0) return kNoValue;
+      facts_[function.id].defaults = tuple;
+    }
+    bool is_plain = true;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(defaults); i++) is_plain &= can_be_constant(PyTuple_GET_ITEM(defaults, i));
+    if (is_plain) {
+      if (!know_identity({defaults, tuple})) return kNoValue;
+      return constant_id(PyTuple_GET_ITEM(defaults, index));
+    }
+  }
+  std::vector<ValueId> ids;
+  return tuple >= 0 && element_ids({defaults, tuple}, &ids) ? ids[index] : kNoValue;
+}
+
+ValueId Recorder::keyword_default_id(Operand function, PyObject* defaults, PyObject* name) {
+  if (defaults == nullptr || function.id < 0) return kNoValue;
+  HeapObject* made = facts_[function.id].heap;
+  ValueId dict = kNoValue;
+  if (made != nullptr && made->is_created) {
+    dict = made->elements[2];
+  } else {
+    dict = facts_[function.id].keyword_defaults;
+    if (dict < 0) {
+      dict = emit(NodeKind::FunctionField, {function.id}, nullptr, static_cast<int>(trace::FunctionField::KwDefaults));
+      if (dict < 0 || !know_type({defaults, dict})) return kNoValue;
+      facts_[function.id].keyword_defaults = dict;
+    }
+  }
+  if (dict < 0) return kNoValue;
+  HeapObject* object = heap_of({defaults, dict});
+  Operand read;
+  if (object == nullptr || read_dict(defaults, object, {name, constant_id(name)}, &read) != Outcome::Done) return kNoValue;
+  return read.id;
+}
+
 void Recorder::bind_arguments(Act& act) {
   PendingCall call = std::move(pending_);
   pending_ = {};
@@ -181,46 +229,15 @@ void Recorder::bind_arguments(Act& act) {
   }
   PyObject* defaults = PyFunction_GetDefaults(act.function);
   PyObject* kwdefaults = PyFunction_GetKwDefaults(act.function);
-  HeapObject* made = call.function_id >= 0 ? facts_[call.function_id].heap : nullptr;
-  bool is_made = made != nullptr && made->is_created;
-  std::vector<ValueId> default_ids;
+  // What is asked of the function's defaults is asked in front of the call: this frame can't be rebuilt yet.
+  top_ = static_cast<Act*>(act.caller);
   for (int i = 0; i < total; i++) {
     if (act.ids[i] >= 0 || locals[i] == nullptr) continue;
-    PyObject* value = locals[i];
-    if (!is_made && can_be_constant(value)) {
-      act.ids[i] =
-          constant_id(value);  // the Code fact does not cover defaults: they are read below where they may vary
-      if (facts_[call.function_id].constant != nullptr) continue;
-    }
-    if (i < argument_count) {
-      if (default_ids.empty() && defaults != nullptr) {
-        ValueId tuple_id = kNoValue;
-        if (is_made)
-          tuple_id = made->elements[1];
-        else {
-          tuple_id = emit(NodeKind::FunctionField, {call.function_id}, nullptr,
-                          static_cast<int>(trace::FunctionField::Defaults));
-          if (tuple_id >= 0) facts_[tuple_id].type = &PyTuple_Type;
-        }
-        if (tuple_id < 0 || !element_ids({defaults, tuple_id}, &default_ids)) default_ids.clear();
-      }
-      int index = i - (argument_count - static_cast<int>(default_ids.size()));
-      act.ids[i] = index >= 0 && !default_ids.empty() ? default_ids[index] : kNoValue;
-    } else if (kwdefaults != nullptr) {
-      ValueId dict_id = is_made ? made->elements[2]
-                                : emit(NodeKind::FunctionField, {call.function_id}, nullptr,
-                                       static_cast<int>(trace::FunctionField::KwDefaults));
-      if (dict_id >= 0) {
-        facts_[dict_id].type = &PyDict_Type;
-        HeapObject* dict = heap_of({kwdefaults, dict_id});
-        PyObject* name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
-        Operand read;
-        if (dict != nullptr && read_dict(kwdefaults, dict, {name, constant_id(name)}, &read) == Outcome::Done) {
-          act.ids[i] = read.id;
-        }
-      }
-    }
+    PyObject* name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
+    act.ids[i] = i < argument_count ? default_id({act.function, call.function_id}, defaults, i, argument_count)
+                                    : keyword_default_id({act.function, call.function_id}, kwdefaults, name);
   }
+  top_ = &act;
   int slot = total;
   if (code->co_flags & CO_VARARGS) {
     Operand tuple = new_tuple(locals[slot], extra);

@@ -86,6 +86,10 @@ struct HeapObject {
   bool is_dirty = false;      // something unrecorded may have written: reads are late
   uint64_t dict_version = 0;  // version tag up to which all writes were recorded (0: none seen)
 
+  // Made by copy.copy or copy.deepcopy: the instance dict it was copied from. Immutable values are those of the original.
+  HeapObject* copied_from = nullptr;
+  PyObject* copied_dict = nullptr;  // borrowed: the original is held
+
   std::vector<ValueId> elements;
   bool has_elements = false;
   bool is_append_only = false;  // an existing list that was only appended to: no length fact

@@ -89,6 +89,9 @@ HeapObject* Recorder::instance_dict_of(Operand o, PyObject** dict) {
   if (owner->is_created) {
     owner->instance_dict = new_object(id);
     owner->instance_dict->is_complete = PyDict_GET_SIZE(live) == 0;
+    owner->instance_dict->is_dirty = owner->is_dirty;
+    owner->instance_dict->copied_from = owner->copied_from;
+    owner->instance_dict->copied_dict = owner->copied_dict;
   } else {
     owner->instance_dict = heap_of({live, id});
     if (is_new && owner->instance_dict != nullptr) note_dict_written(live, owner->instance_dict);
@@ -145,6 +148,8 @@ Outcome Recorder::read_dict(PyObject* dict, HeapObject* object, Operand key, Ope
     return Outcome::Done;
   }
   if (by_identity && key.id < 0) return stop("a tensor of unknown origin as dict key");
+  if (object->copied_from != nullptr && read_copied_item(object, key, canonical, live, out)) return Outcome::Done;
+  if (!active_) return Outcome::Stop;
   force_late_ = object->is_dirty;
   ValueId id = by_identity ? emit(NodeKind::DictItemByIdentity, {object->id, key.id})
                            : emit(NodeKind::DictItem, {object->id}, canonical);
@@ -155,6 +160,42 @@ Outcome Recorder::read_dict(PyObject* dict, HeapObject* object, Operand key, Ope
   object->items.set(canonical, live != nullptr ? id : kNoValue);
   *out = {live, live != nullptr ? id : kNoValue};
   return Outcome::Done;
+}
+
+bool Recorder::read_copied_item(HeapObject* object, Operand key, PyObject* canonical, PyObject* live, Operand* out) {
+  if (object->copied_from->is_effect_target) return false;  // the original has changed since
+  PyObject* original = PyDict_GetItemWithError(object->copied_dict, key.object);
+  if ((original == nullptr) != (live == nullptr)) return false;
+  bool is_list = live != nullptr && PyList_CheckExact(live) && PyList_CheckExact(original) &&
+                 PyList_GET_SIZE(live) == PyList_GET_SIZE(original);
+  for (Py_ssize_t i = 0; is_list && i < PyList_GET_SIZE(live); i++) {
+    is_list = PyList_GET_ITEM(live, i) == PyList_GET_ITEM(original, i) && can_be_constant(PyList_GET_ITEM(live, i));
+  }
+  if (live != nullptr && !is_list && (live != original || !can_be_constant(live))) return false;
+  Operand read;
+  if (read_dict(object->copied_dict, object->copied_from, key, &read) != Outcome::Done) return false;
+  if (live != nullptr && !know_type(read)) return false;
+  ValueId id = read.id;
+  if (is_list) {
+    // Another list of the same elements; its own identity is late.
+    std::vector<ValueId> ids;
+    if (!element_ids(read, &ids)) return false;
+    for (size_t i = 0; i < ids.size(); i++) {
+      if (!know_type({PyList_GET_ITEM(original, static_cast<Py_ssize_t>(i)), ids[i]})) return false;
+    }
+    force_late_ = true;
+    id = emit(NodeKind::DictItem, {object->id}, canonical);
+    force_late_ = false;
+    if (id < 0) return false;
+    facts_[id].is_present = facts_[id].is_length_known = true;
+    facts_[id].type = &PyList_Type;
+    HeapObject* copy = new_object(id);
+    copy->elements = std::move(ids);
+    copy->has_elements = true;
+  }
+  object->items.set(canonical, live != nullptr ? id : kNoValue);
+  *out = {live, live != nullptr ? id : kNoValue};
+  return true;
 }
 
 Outcome Recorder::write_dict(Operand dict, Operand key, Operand value) {

@@ -50,6 +50,9 @@ struct Facts {
   bool is_meta_known = false;    // tensors: metadata may be folded to constants
   bool is_meta_tainted = false;  // tensors: metadata depends on data (nonzero and what is computed from it)
   bool is_code_known = false;    // functions: guarded by Code
+  bool is_type_guarded = false;        // constants: the type is a fact of its own (modules)
+  ValueId defaults = kNoValue;         // functions: their __defaults__ and __kwdefaults__, once read
+  ValueId keyword_defaults = kNoValue;
 };
 
 struct RecorderOptions {
@@ -146,6 +149,7 @@ class Recorder {
   HeapObject* instance_dict_of(Operand o, PyObject** dict);
   /// Reads `dict[key]`; out->object nullptr: absent (a fact). The result is borrowed.
   Outcome read_dict(PyObject* dict, HeapObject* object, Operand key, Operand* out);
+  bool read_copied_item(HeapObject* object, Operand key, PyObject* canonical, PyObject* live, Operand* out);
   Outcome write_dict(Operand dict, Operand key, Operand value);
   Outcome remove_from_dict(Operand dict, Operand key);
   bool refresh_dict(PyObject* dict, HeapObject* object);
@@ -189,6 +193,8 @@ class Recorder {
   bool fix_callable(Operand callable);
   PyObject* call_live(PyObject* callable, const Operand* args, int n, PyObject* kwnames);
   void bind_arguments(Act& act);
+  ValueId default_id(Operand function, PyObject* defaults, int parameter, int parameter_count);
+  ValueId keyword_default_id(Operand function, PyObject* defaults, PyObject* name);
 
   // ---- type_calls.cpp
   Outcome call_type(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);

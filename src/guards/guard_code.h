@@ -68,6 +68,7 @@ struct GuardCode {
   /// Slots of an op's operands; the slot itself for a fact.
   std::span<const int32_t> operands(const GuardOp& op) const {
     if (op.is_fact) return {&op.slot, 1};
+    if (op.operand_count == 0) return {};
     return {op.operand_count == 1 ? &op.operand : operand_pool.data() + op.operand, op.operand_count};
   }
   std::span<const int32_t> users_of(int32_t slot) const {
