@@ -267,7 +267,8 @@ Outcome Recorder::get_attribute(Operand o, PyObject* name, Operand* out, Operand
   }
   PyObject* descriptor = _PyType_Lookup(type, name);
   // Whether a descriptor has __set__ is a fact about its class.
-  if (descriptor != nullptr && (Py_TYPE(descriptor)->tp_flags & Py_TPFLAGS_HEAPTYPE)) know_type_version(Py_TYPE(descriptor));
+  if (descriptor != nullptr && (Py_TYPE(descriptor)->tp_flags & Py_TPFLAGS_HEAPTYPE))
+    know_type_version(Py_TYPE(descriptor));
   bool is_data = descriptor != nullptr && Py_TYPE(descriptor)->tp_descr_set != nullptr &&
                  Py_TYPE(descriptor)->tp_descr_get != nullptr;
   if (is_tensor) {

@@ -42,6 +42,13 @@ bool copies_by_default(PyTypeObject* type) {
   return type->tp_new == PyBaseObject_Type.tp_new && type->tp_itemsize == 0;
 }
 
+/// The machinery of torch.func runs under its own levels, where nothing is recorded.
+bool is_functorch(PyObject* function) {
+  PyObject* name = PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
+  const char* text = name != nullptr && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
+  return text != nullptr && strncmp(text, "torch._functorch", 16) == 0;
+}
+
 }  // namespace
 
 PyObject* Recorder::call_live(PyObject* callable, const Operand* args, int n, PyObject* kwnames) {
@@ -176,6 +183,7 @@ Outcome Recorder::call_function(Operand function, const Operand* args, int n, Py
       if (!fix_callable(function)) return Outcome::Stop;
       return call_c(function, args, n, kwnames, out);
     }
+    if (is_functorch(f)) return call_opaque(function);
     if (!know_function(function)) return Outcome::Stop;
     if (int index = find_disabled_by_dynamo(f); index >= 0 && !is_created(function.id)) {
       PyObject* closure = PyFunction_GetClosure(f);

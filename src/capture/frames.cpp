@@ -101,7 +101,8 @@ void Recorder::enter_frame(Act& act) {
     trace_->function = Py_NewRef(act.function);
     trace_->code = reinterpret_cast<PyCodeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(act.code)));
     trace_->globals = Py_NewRef(host::get_globals(act.frame));
-    trace_->is_call_entry = act.frame != pending_frame_;
+    // A frame that stands at its start reads its closure from the function, as a call does.
+    trace_->is_call_entry = act.frame != pending_frame_ || host::is_at_start(act.frame);
     trace_->unit = trace_->is_call_entry ? 0 : host::get_next_unit(act.frame);
     int depth = static_cast<int>(act.stack_pointer - act.locals);
     trace_->slot_count = depth;
@@ -161,7 +162,8 @@ ValueId Recorder::default_id(Operand function, PyObject* defaults, int parameter
       facts_[function.id].defaults = tuple;
     }
     bool is_plain = true;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(defaults); i++) is_plain &= can_be_constant(PyTuple_GET_ITEM(defaults, i));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(defaults); i++)
+      is_plain &= can_be_constant(PyTuple_GET_ITEM(defaults, i));
     if (is_plain) {
       if (!know_identity({defaults, tuple})) return kNoValue;
       return constant_id(PyTuple_GET_ITEM(defaults, index));
@@ -188,7 +190,8 @@ ValueId Recorder::keyword_default_id(Operand function, PyObject* defaults, PyObj
   if (dict < 0) return kNoValue;
   HeapObject* object = heap_of({defaults, dict});
   Operand read;
-  if (object == nullptr || read_dict(defaults, object, {name, constant_id(name)}, &read) != Outcome::Done) return kNoValue;
+  if (object == nullptr || read_dict(defaults, object, {name, constant_id(name)}, &read) != Outcome::Done)
+    return kNoValue;
   return read.id;
 }
 
@@ -279,7 +282,7 @@ void Recorder::on_generator_made(Act& act, PyObject* generator) {
   generator_frames_[frame] = object;
   // State from which a rebuilt generator starts: behind RETURN_GENERATOR.
   trace::FrameState state;
-  state.function = Py_NewRef(act.function);
+  if (act.function_value < 0 || !is_created(act.function_value)) state.function = Py_NewRef(act.function);
   state.function_value = act.function_value;
   state.code = reinterpret_cast<PyCodeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(act.code)));
   state.unit = act.instruction->next_unit;
@@ -314,7 +317,7 @@ bool Recorder::on_yield(Act& act, Operand v) {
   }
   int depth = static_cast<int>(act.stack_pointer - act.locals) - 1;
   trace::FrameState state;
-  state.function = Py_NewRef(act.function);
+  if (act.function_value < 0 || !is_created(act.function_value)) state.function = Py_NewRef(act.function);
   state.function_value = act.function_value;
   state.code = reinterpret_cast<PyCodeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(act.code)));
   state.unit = act.instruction->next_unit;

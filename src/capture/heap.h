@@ -86,7 +86,8 @@ struct HeapObject {
   bool is_dirty = false;      // something unrecorded may have written: reads are late
   uint64_t dict_version = 0;  // version tag up to which all writes were recorded (0: none seen)
 
-  // Made by copy.copy or copy.deepcopy: the instance dict it was copied from. Immutable values are those of the original.
+  // Made by copy.copy or copy.deepcopy: the instance dict it was copied from. Immutable values are those of the
+  // original.
   HeapObject* copied_from = nullptr;
   PyObject* copied_dict = nullptr;  // borrowed: the original is held
 

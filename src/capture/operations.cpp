@@ -365,17 +365,22 @@ Outcome Recorder::truth(Act&, Operand v, bool* out) {
   }
   *out = truth;
   Facts& known = facts_[v.id];
-  if (known.constant != nullptr || known.is_truth_known) return Outcome::Done;
+  if (known.constant != nullptr) return Outcome::Done;
   bool is_sized = type->tp_as_number != nullptr && type->tp_as_number->nb_bool != nullptr;
   is_sized |= type->tp_as_sequence != nullptr && type->tp_as_sequence->sq_length != nullptr;
   is_sized |= type->tp_as_mapping != nullptr && type->tp_as_mapping->mp_length != nullptr;
   if (!is_sized) return Outcome::Done;
   HeapObject* object = known.heap;
+  if (object == nullptr && (PyDict_Check(o) || PyList_Check(o) || PyAnySet_Check(o))) {
+    object = heap_of(v);
+    if (object == nullptr) return Outcome::Stop;
+  }
   if (object != nullptr && object->is_created &&
       (object->has_elements || object->is_complete || object->is_view || object->iterator != nullptr)) {
     return Outcome::Done;
   }
   if (object != nullptr && !object->is_created && !check_effects(object)) return Outcome::Stop;
+  if (facts_[v.id].is_truth_known) return Outcome::Done;
   if (object != nullptr && object->is_effect_target) {
     if (object->has_elements) return Outcome::Done;
     force_late_ = true;
@@ -384,10 +389,6 @@ Outcome Recorder::truth(Act&, Operand v, bool* out) {
     force_late_ = false;
     if (id >= 0) guard(id, FactKind::Identity, truth ? Py_True : Py_False);
     return Outcome::Done;
-  }
-  if (object == nullptr && (PyDict_Check(o) || PyList_Check(o))) {
-    object = heap_of(v);
-    if (object == nullptr || !check_effects(object)) return Outcome::Stop;
   }
   if (!guard(v.id, FactKind::Truth, nullptr, truth)) return Outcome::Done;
   facts_[v.id].is_truth_known = true;
@@ -578,6 +579,10 @@ Outcome Recorder::length(Operand v, Operand* out) {
   }
   PyObject* result = PyLong_FromSsize_t(n);
   HeapObject* object = facts_[v.id].heap;
+  if (object == nullptr && !is_constant(v.id) && (PyList_Check(o) || PyDict_Check(o) || PyAnySet_Check(o))) {
+    object = heap_of(v);
+    if (object == nullptr) return Outcome::Stop;
+  }
   bool is_known = is_tensor || is_constant(v.id) || facts_[v.id].is_length_known;
   if (object != nullptr) {
     if (!object->is_created && !check_effects(object)) return Outcome::Stop;
@@ -588,7 +593,6 @@ Outcome Recorder::length(Operand v, Operand* out) {
     *out = new_constant(result);
     return Outcome::Done;
   }
-  if (object == nullptr && (PyList_Check(o) || PyDict_Check(o))) object = heap_of(v);
   bool is_written = object != nullptr && (object->is_effect_target || object->is_dirty || object->is_append_only);
   if ((PyTuple_Check(o) || PyList_Check(o) || PyDict_Check(o)) && !is_written) {
     if (!know_length(v, n)) return Outcome::Stop;

@@ -50,8 +50,8 @@ struct Facts {
   bool is_meta_known = false;    // tensors: metadata may be folded to constants
   bool is_meta_tainted = false;  // tensors: metadata depends on data (nonzero and what is computed from it)
   bool is_code_known = false;    // functions: guarded by Code
-  bool is_type_guarded = false;        // constants: the type is a fact of its own (modules)
-  ValueId defaults = kNoValue;         // functions: their __defaults__ and __kwdefaults__, once read
+  bool is_type_guarded = false;  // constants: the type is a fact of its own (modules)
+  ValueId defaults = kNoValue;   // functions: their __defaults__ and __kwdefaults__, once read
   ValueId keyword_defaults = kNoValue;
 };
 

@@ -34,7 +34,8 @@ int32_t Recorder::frame_state_of(Act& act, bool is_innermost) {
     if (id < 0) return -1;
     state.slots[i] = id;
   }
-  state.function = Py_NewRef(act.function);
+  // A function made in the trace is found by its value; holding it would keep its closure alive.
+  if (act.function_value < 0 || !is_created(act.function_value)) state.function = Py_NewRef(act.function);
   state.function_value = act.function_value;
   state.code = reinterpret_cast<PyCodeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(act.code)));
   state.caller = caller;

@@ -210,8 +210,10 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
   // Functorch levels and modes give torch calls another meaning; frames can't be left inside them.
   bool is_mode =
       info.is_torch && info.kind == host::TorchCallableKind::StateWrite &&
-      (name.find("nesting") != std::string::npos || name.find("_mode") != std::string::npos ||
-       name.find("torch_function_stack") != std::string::npos || name.find("dual_level") != std::string::npos);
+      (name.find("_functorch") != std::string::npos || name.find("_mode") != std::string::npos ||
+       name.find("torch_function_stack") != std::string::npos ||
+       name.find("torch_dispatch_stack") != std::string::npos || name.find("dual_level") != std::string::npos ||
+       name.find("saved_tensors_default_hooks") != std::string::npos);
   if (is_mode) return call_opaque(callable);
   host::TorchCallableKind kind = info.is_torch ? info.kind : host::TorchCallableKind::Sync;
   PyObject* result;

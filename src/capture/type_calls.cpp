@@ -461,7 +461,9 @@ Outcome Recorder::make_instance(Operand type, const Operand* args, int n, PyObje
   PyObject* new_method = _PyType_Lookup(t, names().new_);
   PyObject* init_method = _PyType_Lookup(t, names().init);
   bool is_abstract = (t->tp_flags & Py_TPFLAGS_IS_ABSTRACT) != 0;
-  if (is_abstract) return call_opaque(type);
+  // An object with a finaliser is made and dies at the places of the program, not where liveness would have it.
+  static PyObject* kDel = PyUnicode_InternFromString("__del__");
+  if (is_abstract || _PyType_Lookup(t, kDel) != nullptr) return call_opaque(type);
   std::vector<Operand> all{type};
   all.insert(all.end(), args, args + n);
   Operand made;

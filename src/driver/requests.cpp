@@ -2,20 +2,15 @@
 
 #include "driver/session.h"
 #include "host/cpython/hook.h"
-#include "host/torch/state_word.h"
 #include "interp/evaluator.h"
 #include "runtime/compile_context.h"
 #include "runtime/drive.h"
+#include "runtime/foreign_modes.h"
 #include "runtime/hook.h"
 
 namespace reprise::driver {
 
 namespace {
-
-bool has_foreign_modes() {
-  const host::StateWord word = host::capture_state_word();
-  return host::has_user_modes(word) || host::has_functorch_levels(word);
-}
 
 class Requests : public runtime::CompileRequests {
  public:
@@ -23,7 +18,7 @@ class Requests : public runtime::CompileRequests {
                         PyObject* kwnames) override {
     runtime::ContextRef hold(&context);
     // Under functorch levels and the user's modes torch calls mean something else: such calls run as they are.
-    if (has_foreign_modes()) return PyObject_Vectorcall(function, args, nargsf, kwnames);
+    if (runtime::has_foreign_modes()) return PyObject_Vectorcall(function, args, nargsf, kwnames);
     runtime::Place& place = context.get_place(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function)), 0);
     place.note_recording_started();
     runtime::HookScope hook(*this);
@@ -41,7 +36,7 @@ class Requests : public runtime::CompileRequests {
   runtime::RecordResult record_from(runtime::CompileContext& context, PyThreadState* thread, host::Frame* frame,
                                     runtime::Place& place) override {
     runtime::ContextRef hold(&context);
-    if (has_foreign_modes()) return {runtime::RecordResult::Frame::Intact, nullptr};
+    if (runtime::has_foreign_modes()) return {runtime::RecordResult::Frame::Intact, nullptr};
     place.note_recording_started();
     runtime::HookScope hook(*this);
     Session session(context, place, thread);

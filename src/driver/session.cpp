@@ -97,6 +97,7 @@ void Session::finish() {
       }
     }
   } catch (const base::InternalError& error) {
+    if (!runtime::is_strict()) runtime::report_bug(error);
     reason = std::string("internal error: ") + error.what();
   }
   if (entry != nullptr) {

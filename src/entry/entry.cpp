@@ -74,7 +74,16 @@ std::string Entry::print() const {
   } else {
     text += "exit @s" + std::to_string(trace_->end_snapshot) + "\n";
   }
+  // Those of nodes that raise are many and look alike.
+  for (const Step& step : steps_) {
+    if (step.is_guard) text += print_exit(step.snapshot, step.item);
+  }
+  if (trace_->end != trace::EndKind::Return) text += print_exit(trace_->end_snapshot, kEndItem);
   return text;
+}
+
+std::string Entry::print_exit(int32_t snapshot, int32_t item) const {
+  return "exit s" + std::to_string(snapshot) + ":\n" + print_exit_program(*make_exit_program(*this, item));
 }
 
 size_t Entry::size_bytes() const {

@@ -83,7 +83,7 @@ class Entry {
 
   /// Why the guard program refused the last call it refused.
   std::string describe_last_failure() const { return guards_.describe_failure(); }
-  /// The steps, one a line.
+  /// The steps, one a line, then the exits of late guards and of the end with their rebuild steps.
   std::string print() const;
   size_t size_bytes() const;
 
@@ -93,6 +93,7 @@ class Entry {
  private:
   friend class EntryBuilder;
   Entry();
+  std::string print_exit(int32_t snapshot, int32_t item) const;
 
   std::unique_ptr<trace::Trace> trace_;
   trace::Liveness liveness_;

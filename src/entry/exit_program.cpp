@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "entry/entry.h"
 #include "host/cpython/decode.h"
+#include "trace/object_text.h"
 
 namespace reprise::entry {
 
@@ -324,6 +325,60 @@ class ExitBuilder {
 
 std::unique_ptr<ExitProgram> make_exit_program(const Entry& entry, int32_t item) {
   return ExitBuilder(entry, item).build();
+}
+
+std::string print_exit_program(const ExitProgram& program) {
+  auto ref_text = [&](const Ref& ref) -> std::string {
+    switch (ref.kind()) {
+      case Ref::Kind::Null:
+        return "-";
+      case Ref::Kind::Slot:
+        return "r" + std::to_string(ref.index());
+      case Ref::Kind::Rebuilt:
+        return "x" + std::to_string(ref.index());
+      case Ref::Kind::Constant:
+        return trace::describe_object(program.constants[ref.index()]);
+    }
+    REPRISE_UNREACHABLE("kind of reference");
+  };
+  auto refs_text = [&](uint32_t first, uint32_t count) {
+    std::string text;
+    for (uint32_t i = 0; i < count; i++) text += " " + ref_text(program.refs[first + i]);
+    return text;
+  };
+  std::string text;
+  for (const RebuildStep& step : program.steps) {
+    text += "  ";
+    if (step.result >= 0) text += "x" + std::to_string(step.result) + " = ";
+    switch (step.kind) {
+      case RebuildStep::Kind::Node:
+        text += trace::text_of(step.node);
+        break;
+      case RebuildStep::Kind::Placeholder:
+        text += std::string("place of ") + trace::text_of(step.node);
+        break;
+      case RebuildStep::Kind::Enumerate:
+        text += "enumerate from " + std::to_string(step.n);
+        break;
+      case RebuildStep::Kind::Advance:
+        text += "advance by " + std::to_string(step.n);
+        break;
+      case RebuildStep::Kind::Generator:
+        text += "generator at unit " + std::to_string(step.unit);
+        break;
+    }
+    text += refs_text(step.operands, step.operand_count);
+    if (step.object != nullptr) text += " " + trace::describe_object(step.object);
+    text += "\n";
+  }
+  for (const ExitFrame& frame : program.frames) {
+    text += "  frame " +
+            (frame.function != nullptr ? trace::name_of_callable(frame.function) : ref_text(frame.function_value)) +
+            " unit " + std::to_string(frame.next_unit) + " [";
+    const std::string slots = refs_text(frame.slots, frame.slot_count);
+    text += (slots.empty() ? slots : slots.substr(1)) + "]\n";
+  }
+  return text;
 }
 
 }  // namespace reprise::entry

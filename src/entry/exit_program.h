@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "host/cpython/rebuild.h"
@@ -77,5 +78,7 @@ struct ExitProgram {
 
 /// `item`: a late guard, a node that raises, or Entry::kEndItem.
 std::unique_ptr<ExitProgram> make_exit_program(const Entry& entry, int32_t item);
+/// Rebuild steps and frames, one a line.
+std::string print_exit_program(const ExitProgram& program);
 
 }  // namespace reprise::entry

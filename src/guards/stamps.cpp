@@ -151,9 +151,15 @@ void StampSet::stamp_op(int32_t index, OpStamp* stamp) {
         stamp_read(index, stamp);
       }
       break;
-    default:
+    case Category::Py:
+    case Category::Alloc:
       stamp_operation(index, stamp);
       break;
+    case Category::Mutate:
+    case Category::Tensor:
+    case Category::State:
+    case Category::Sync:
+      break;  // no operations of a guard program
   }
   stamp->is_slow = stamp->trust == Trust::None;
 }

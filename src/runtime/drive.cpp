@@ -1,4 +1,5 @@
 #include "runtime/drive.h"
+#include "runtime/foreign_modes.h"
 
 #include <utility>
 #include <vector>
@@ -180,11 +181,11 @@ bool should_drive(CompileContext& context, PyThreadState* thread, host::Frame* f
   if (places == nullptr) {
     constexpr int kNever = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
     if ((code->co_flags & (kNever | CO_NEWLOCALS)) != CO_NEWLOCALS || !host::is_at_start(frame)) return false;
-    if (context.count_plain_call(code) != kHotCalls) return false;
+    if (context.count_plain_call(code) != kHotCalls || has_foreign_modes()) return false;
     context.get_place(code, 0).want_recording("a function that is often called in plain mode");
     return host::can_drive(thread, frame);
   }
-  return places->is_active() && host::can_drive(thread, frame);
+  return places->is_active() && !has_foreign_modes() && host::can_drive(thread, frame);
 }
 
 }  // namespace reprise::runtime

@@ -584,3 +584,20 @@ def test_an_exit_inside_a_generator_that_was_made_in_the_trace():
     inner = trace.frame(before(numbers, "BINARY_OP"), slots, function=numbers, caller=outer, generator_value=made)
     entry = trace.exit(trace.snapshot(inner)).entry()
     assert [entry(0), entry(0)] == [105, 105]  # 2 and 3 are still to come
+
+
+def test_the_text_of_an_entry_shows_what_its_exits_rebuild():
+    trace = Trace(double)
+    x = trace.arg(0)
+    made = trace.node("List", x)
+    trace.node("ListAppend", made, trace.const(2))
+    value = trace.call(bool, x)
+    unit = before(double, "RETURN_VALUE")
+    trace.guard(value, "Truth", n=1, snapshot=trace.snapshot(trace.frame(unit, [x, x, -1, made])))
+    text = trace.ret(value).entry().text()
+    assert text.splitlines()[-4:] == [
+        "exit s0:",
+        "  x0 = list r1",
+        "  x1 = append x0 2",
+        f"  frame double unit {unit[0]} [r1 r1 - x0]",
+    ]
