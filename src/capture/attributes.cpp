@@ -74,7 +74,8 @@ Outcome Recorder::load_method(Act&, Operand o, PyObject* name, Operand* callable
 Outcome Recorder::bind_descriptor(PyObject* descriptor, Operand o, Operand* out, Operand* self, bool* handled) {
   *handled = true;
   PyTypeObject* kind = Py_TYPE(descriptor);
-  if (PyFunction_Check(descriptor)) {
+  bool is_cached = !strcmp(kind->tp_name, "functools._lru_cache_wrapper");  // binds like a function
+  if (PyFunction_Check(descriptor) || is_cached) {
     ValueId id = constant_id(descriptor);
     if (self != nullptr) {
       *out = {Py_NewRef(descriptor), id};

@@ -16,7 +16,9 @@ namespace {
 bool is_quiet(host::Frame* frame) {
   static const char* const kModules[] = {
       "torch._ops",  "torch._VF", "torch.backends",       "torch.overrides",    "abc",
-      "_weakrefset", "typing",    "torch._library.utils", "torch._jit_internal"};
+      "_weakrefset", "typing",    "torch._library.utils", "torch._jit_internal",
+                                         "copy",        "copyreg"};
+  if (PyUnicode_CompareWithASCIIString(host::get_code(frame)->co_qualname, "Tensor.__hash__") == 0) return true;
   PyObject* name = PyDict_GetItemString(host::get_globals(frame), "__name__");
   const char* text = name != nullptr && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
   if (text == nullptr) return false;
@@ -510,9 +512,33 @@ Outcome Recorder::with_except_start(Act&, Operand, Operand, Operand*) {
   return stop("an exception inside a with block");
 }
 
-Outcome Recorder::rare(Act&, const host::Instruction& instruction) {
+Outcome Recorder::rare(Act& act, const host::Instruction& instruction) {
+  // yield from a generator of the trace: its frames come back to us with ids, the opcodes only pass them on.
+  if (active_ && instruction.op == host::Op::GetYieldFromIter && PyGen_CheckExact(act.stack_pointer[-1])) {
+    rare_id_ = act.ids[act.stack_pointer - act.locals - 1];
+    return rare_id_ >= 0 ? Outcome::Done : stop("yield from a value of unknown origin");
+  }
+  if (active_ && instruction.op == host::Op::Send && act.stack_pointer[-1] == Py_None) {
+    ValueId receiver = act.ids[act.stack_pointer - act.locals - 2];
+    HeapObject* object = receiver >= 0 ? facts_[receiver].heap : nullptr;
+    if (object != nullptr && object->generator != nullptr) {
+      act.resume_mode = ResumeMode::Never;
+      return_id_ = kNoValue;
+      return Outcome::Done;
+    }
+  }
   return stop(UnsupportedCode::UnsupportedBytecode,
               std::string("the instruction ") + host::get_op_name(instruction.op));
+}
+
+void Recorder::on_rare_done(Act& act, PyObject** stack_pointer) {
+  if (!active_) return;
+  ValueId id = act.instruction->op == host::Op::GetYieldFromIter ? rare_id_ : return_id_;
+  if (id < 0) {
+    lose("a value of unknown origin behind yield from");
+    return;
+  }
+  act.ids[stack_pointer - act.locals - 1] = id;
 }
 
 }  // namespace reprise::capture

@@ -592,11 +592,16 @@ Outcome Recorder::list_extend(Act& act, Operand list, Operand iterable) {
 
 Outcome Recorder::set_add(Act&, Operand set, Operand v) {
   if (!active_) return PySet_Add(set.object, v.object) < 0 ? Outcome::Raised : Outcome::Done;
-  if (set.id < 0 || !make_key(v)) return stop("a set element that is known late");
+  bool by_identity = host::is_tensor(v.object);
+  if (set.id < 0 || v.id < 0 || (!by_identity && !make_key(v))) return stop("a set element that is known late");
   static PyObject* add = PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PySet_Type), "add");
   emit(NodeKind::MutatorCall, {set.id, constant_id(add), set.id, v.id});
+  HeapObject* object = facts_[set.id].heap;
+  // Whether two tensors are one object is not known: what the set holds is asked late.
+  if (by_identity && object != nullptr) object->is_dirty = true;
+  CCall bracket(*this);
   if (PySet_Add(set.object, v.object) < 0) return Outcome::Raised;
-  if (HeapObject* object = facts_[set.id].heap) note_effect(object);
+  if (object != nullptr) note_effect(object);
   return Outcome::Done;
 }
 

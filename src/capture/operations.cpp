@@ -587,7 +587,7 @@ Outcome Recorder::length(Operand v, Operand* out) {
   if (object != nullptr) {
     if (!object->is_created && !check_effects(object)) return Outcome::Stop;
     is_known |= object->has_elements || object->is_complete || object->is_view ||
-                (object->is_created && !PyDict_Check(o) && !PyList_Check(o));
+                (object->is_created && !object->is_dirty && !PyDict_Check(o) && !PyList_Check(o));
   }
   if (is_known) {
     *out = new_constant(result);
@@ -680,6 +680,17 @@ Outcome Recorder::contains(Act& act, Operand c, Operand k, bool* out) {
     return finish(run());
   }
   if (PyUnicode_Check(o) || PyAnySet_Check(o) || PyBytes_Check(o)) {
+    bool is_asked_late = PyAnySet_Check(o) && host::is_tensor(k.object);
+    if (is_asked_late || (object != nullptr && object->is_created && object->is_dirty)) {
+      int found = run();
+      if (found < 0) return finish(found);
+      ValueId operands[] = {c.id, k.id};
+      force_late_ = true;
+      ValueId id = emit(NodeKind::Contains, operands);
+      force_late_ = false;
+      if (id >= 0) guard(id, FactKind::Identity, found ? Py_True : Py_False);
+      return finish(found);
+    }
     if (!make_key(k)) return stop("containment of a value that is known late");
     if (is_constant(c.id) || (object != nullptr && object->is_created && PyAnySet_Check(o)) ||
         (!PyAnySet_Check(o) && make_constant(c))) {

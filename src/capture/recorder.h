@@ -303,6 +303,7 @@ class Recorder {
   } pending_;
   host::Frame* pending_frame_ = nullptr;
   ValueId return_id_ = kNoValue;
+  ValueId rare_id_ = kNoValue;
 
   std::string end_text_;
   UnsupportedCode end_code_ = UnsupportedCode::UnmodelledOperation;

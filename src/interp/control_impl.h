@@ -325,6 +325,11 @@ Flow Evaluator<Policy>::run_rare(Cursor c) {
   act_.stack_pointer = op.stack_pointer;
   if constexpr (kShadow) {
     for (PyObject** slot = op.bottom; slot < op.stack_pointer; ++slot) act_.ids[slot - c.locals] = -1;
+    // A policy may know what some of them leave on the stack.
+    const bool is_done = result == RareResult::Done || result == RareResult::Jump;
+    if constexpr (requires { policy_.on_rare_done(act_, op.stack_pointer); }) {
+      if (is_done) policy_.on_rare_done(act_, op.stack_pointer);
+    }
   }
   switch (result) {
     case RareResult::Done:
