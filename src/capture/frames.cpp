@@ -15,9 +15,9 @@ namespace {
 /// Python that library code runs behind C calls and that writes nothing a program reads: dispatch, class checks.
 bool is_quiet(host::Frame* frame) {
   static const char* const kModules[] = {
-      "torch._ops",  "torch._VF", "torch.backends",       "torch.overrides",    "abc",
-      "_weakrefset", "typing",    "torch._library.utils", "torch._jit_internal",
-                                         "copy",        "copyreg"};
+      "torch._ops",  "torch._VF", "torch.backends",       "torch.overrides",     "abc",
+      "_weakrefset", "typing",    "torch._library.utils", "torch._jit_internal", "copy",
+      "copyreg"};
   if (PyUnicode_CompareWithASCIIString(host::get_code(frame)->co_qualname, "Tensor.__hash__") == 0) return true;
   PyObject* name = PyDict_GetItemString(host::get_globals(frame), "__name__");
   const char* text = name != nullptr && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;

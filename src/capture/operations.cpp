@@ -572,7 +572,11 @@ Outcome Recorder::length(Operand v, Operand* out) {
     Outcome outcome = call_special(names().len, v, {}, out, &found);
     if (found) return outcome;
   }
-  Py_ssize_t n = PyObject_Length(o);
+  Py_ssize_t n;
+  {
+    CCall bracket(*this);  // Tensor.__len__ is Python
+    n = PyObject_Length(o);
+  }
   if (n < 0) {
     lose("a length that raised");
     return Outcome::Raised;

@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers.models.bert.modeling_bert as modeling_bert
 from torch import nn
-from twins import ARE_COUNTS_CHECKED, assert_same, compiled, rnd
+from twins import ARE_COUNTS_CHECKED, IS_REPRISE, assert_same, compiled, rnd
 
 from bench import stats
 from bench.models import make_inputs, make_model, pad
@@ -25,6 +25,7 @@ def twins_of(name="bert"):
     return plain, inner, compiled(inner)
 
 
+@pytest.mark.xfail(IS_REPRISE, reason="an entry behind a late guard still exits through it each time")
 def test_a_padded_mask_costs_at_most_two_exits_before_its_path_is_recorded():
     plain, _, tested = twins_of()
     calls = [make_inputs("bert", tiny=True, seed=i) for i in range(12)]
