@@ -92,6 +92,9 @@ struct HeapObject {
   PyObject* copied_dict = nullptr;  // borrowed: the original is held
 
   std::vector<ValueId> elements;
+  // Lists made in the trace: what each element was, as addresses to compare, never to follow. Unrecorded Python may
+  // write such a list too.
+  std::vector<const void*> witnesses;
   bool has_elements = false;
   bool is_append_only = false;  // an existing list that was only appended to: no length fact
 

@@ -54,6 +54,7 @@ MODEL(list_pop) {
   }
   *out = {result, list->elements[i]};
   list->elements.erase(list->elements.begin() + i);
+  note_list_written(args[0].object, list);
   facts_[args[0].id].is_length_known = false;
   note_effect(list);
   return Outcome::Done;
@@ -72,6 +73,7 @@ MODEL(list_insert) {
   i = i < 0 ? 0 : i > size ? size : i;
   if (active_) {
     list->elements.insert(list->elements.begin() + i, args[2].id);
+    note_list_written(args[0].object, list);
     facts_[args[0].id].is_length_known = false;
     note_effect(list);
   }
@@ -97,6 +99,7 @@ MODEL(list_reverse) {
   PyList_Reverse(args[0].object);
   std::vector<ValueId> reversed(list->elements.rbegin(), list->elements.rend());
   list->elements = std::move(reversed);
+  note_list_written(args[0].object, list);
   if (active_) note_effect(list);
   *out = constant(Py_None);
   return Outcome::Done;
@@ -109,6 +112,7 @@ MODEL(list_clear) {
   emit(NodeKind::MutatorCall, {args[0].id, callable.id, args[0].id});
   PyList_SetSlice(args[0].object, 0, PyList_GET_SIZE(args[0].object), nullptr);
   list->elements.clear();
+  list->witnesses.clear();
   if (active_) {
     facts_[args[0].id].is_length_known = false;
     note_effect(list);

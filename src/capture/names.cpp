@@ -6,8 +6,7 @@ const Names& names() {
   static const Names kNames = [] {
     Names all;
 #define X(member, text) all.member = PyUnicode_InternFromString(text);
-    REPRISE_NAMES(X)
-#undef X
+#include "capture/names.def"
     return all;
   }();
   return kNames;

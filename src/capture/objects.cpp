@@ -1,4 +1,6 @@
 // Models of the heap: dicts, lists, tuples, cells and what is known of their contents.
+#include <algorithm>
+
 #include "base/check.h"
 #include "capture/recorder.h"
 #include "host/cpython/watch.h"
@@ -286,6 +288,12 @@ bool Recorder::element_ids(Operand sequence, std::vector<ValueId>* out) {
   Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
   if (object->has_elements) {
     if (static_cast<Py_ssize_t>(object->elements.size()) != n) return false;
+    if (had_callbacks_ && object->is_created && PyList_Check(o)) {
+      PyObject** items = PySequence_Fast_ITEMS(o);
+      bool is_as_written = object->witnesses.size() == object->elements.size() &&
+                           std::equal(object->witnesses.begin(), object->witnesses.end(), items);
+      if (!is_as_written) return false;
+    }
     *out = object->elements;
     return true;
   }
@@ -366,6 +374,12 @@ Operand Recorder::new_tuple(PyObject* stolen, std::span<const ValueId> ids, PyOb
   return {stolen, id};
 }
 
+void Recorder::note_list_written(PyObject* list, HeapObject* object) {
+  if (!object->is_created || !PyList_Check(list)) return;
+  PyObject** items = PySequence_Fast_ITEMS(list);
+  object->witnesses.assign(items, items + PyList_GET_SIZE(list));
+}
+
 Operand Recorder::new_list(PyObject* stolen, std::span<const ValueId> ids) {
   if (!active_ || stolen == nullptr) return {stolen, kNoValue};
   ValueId id = emit_typed(NodeKind::List, ids, stolen);
@@ -373,6 +387,7 @@ Operand Recorder::new_list(PyObject* stolen, std::span<const ValueId> ids) {
   HeapObject* object = new_object(id);
   object->elements.assign(ids.begin(), ids.end());
   object->has_elements = true;
+  note_list_written(stolen, object);
   return {stolen, id};
 }
 
@@ -560,6 +575,7 @@ Outcome Recorder::list_append(Act&, Operand list, Operand v) {
   if (PyList_Append(list.object, v.object) < 0) return Outcome::Raised;
   if (!active_) return Outcome::Done;
   if (!object->is_append_only) object->elements.push_back(v.id);
+  if (object->is_created) object->witnesses.push_back(v.object);
   facts_[list.id].is_length_known = false;
   facts_[list.id].is_truth_known = false;
   note_effect(object);

@@ -916,6 +916,7 @@ Outcome Recorder::set_item(Act&, Operand c, Operand k, Operand v) {
     if (run() < 0) return Outcome::Raised;
     if (!active_) return Outcome::Done;
     list->elements[i] = v.id;
+    note_list_written(c.object, list);
     note_effect(list);
     return Outcome::Done;
   }
@@ -944,6 +945,7 @@ Outcome Recorder::delete_item(Act&, Operand c, Operand k) {
     if (PyObject_DelItem(c.object, k.object) < 0) return Outcome::Raised;
     if (!active_) return Outcome::Done;
     list->elements.erase(list->elements.begin() + i);
+    note_list_written(c.object, list);
     note_effect(list);
     return Outcome::Done;
   }

@@ -158,6 +158,7 @@ class Recorder {
   HeapObject* list_of(Operand list);
   bool dict_ids(Operand dict, std::vector<Operand>* keys, std::vector<ValueId>* values);
   Operand new_tuple(PyObject* stolen, std::span<const ValueId> ids, PyObject* subclass = nullptr);
+  void note_list_written(PyObject* list, HeapObject* object);
   Operand new_list(PyObject* stolen, std::span<const ValueId> ids);
   Operand new_dict(PyObject* stolen, std::span<const ValueId> keys_and_values, PyObject* const* keys);
   Operand new_method(PyObject* function, ValueId function_id, Operand self);
