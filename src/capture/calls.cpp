@@ -548,7 +548,7 @@ Outcome Recorder::set_function_attribute(Act&, Operand function, int which, Oper
   return PyErr_Occurred() ? Outcome::Raised : Outcome::Done;
 }
 
-Outcome Recorder::before_with(Act& act, Operand manager, Operand* exit, Operand* result) {
+Outcome Recorder::before_with(Act&, Operand manager, Operand* exit, Operand* result) {
   if (!active_ || manager.id < 0) return stop("a context manager of unknown origin");
   PyTypeObject* type = Py_TYPE(manager.object);
   PyObject* enter_method = _PyType_Lookup(type, names().enter);
@@ -560,15 +560,10 @@ Outcome Recorder::before_with(Act& act, Operand manager, Operand* exit, Operand*
   Operand bound_exit;
   Outcome outcome = bind_descriptor(exit_method, manager, &bound_exit, nullptr, &handled);
   if (!handled || outcome != Outcome::Done) return handled ? outcome : stop("the context manager " + type_name(type));
-  // While __enter__ runs, an exit resumes behind this instruction: __exit__ lies on the stack below the result.
-  size_t slot = static_cast<size_t>(act.stack_pointer - act.locals) - 1;
-  bool is_python = PyFunction_Check(enter_method);
   Operand callable{enter_method, constant_id(enter_method)};
   {
     // The frame does not hold __exit__ yet: a callee's exit could not find it there.
     ModeScope mode(*this, ResumeMode::Never);
-    (void)slot;
-    (void)is_python;
     outcome = call_any(callable, &manager, 1, nullptr, result);
   }
   if (outcome != Outcome::Done) {

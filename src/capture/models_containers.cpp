@@ -293,14 +293,10 @@ MODEL(dict_update) {
         if (outcome != Outcome::Done) return outcome;
       }
     } else {
-      bool found;
-      Operand keys_view;
       PyObject* keys_method = PyObject_GetAttr(source.object, names().keys);
       PyErr_Clear();
       Py_XDECREF(keys_method);
       if (keys_method != nullptr) return stop("an update from a mapping that is no dict");
-      (void)found;
-      (void)keys_view;
       std::vector<Operand> pairs;
       {
         ModeScope mode(*this, ResumeMode::Never);

@@ -447,12 +447,10 @@ void Recorder::forget_after_callback() {
 
 Outcome Recorder::build_tuple(Act&, const Operand* items, int n, Operand* out) {
   std::vector<ValueId> ids(n);
-  bool is_all_constant = n > 0;
   for (int i = 0; i < n; i++) {
     if (active_ && items[i].id < 0) return stop("a tuple of values of unknown origin");
     ids[i] = items[i].id;
   }
-  (void)is_all_constant;
   PyObject* tuple = PyTuple_New(n);
   if (tuple == nullptr) return Outcome::Raised;
   for (int i = 0; i < n; i++) PyTuple_SET_ITEM(tuple, i, Py_NewRef(items[i].object));
@@ -544,12 +542,11 @@ Outcome Recorder::build_const_key_map(Act&, Operand keys, const Operand* values,
 Outcome Recorder::build_slice(Act&, Operand start, Operand stop_, Operand step, Operand* out) {
   Operand parts[3] = {start, stop_, step.object != nullptr ? step : Operand{Py_None, constant_id(Py_None)}};
   ValueId ids[3];
-  bool is_all_constant = true;
   for (int i = 0; i < 3; i++) {
     if (active_ && parts[i].id < 0) return stop("a slice of values of unknown origin");
     ids[i] = parts[i].id;
     // Slices select shapes: their bounds are fixed where they can be.
-    if (active_ && !host::is_tensor(parts[i].object)) is_all_constant = make_constant(parts[i]) && is_all_constant;
+    if (active_ && !host::is_tensor(parts[i].object)) make_constant(parts[i]);
   }
   PyObject* slice = PySlice_New(start.object, stop_.object, step.object);
   if (slice == nullptr) return Outcome::Raised;

@@ -223,7 +223,6 @@ class Recorder {
   Outcome all_elements(Operand iterable, std::vector<Operand>* out);
   Operand new_iterator(PyObject* stolen, std::span<const ValueId> sources, PyObject* type,
                        std::unique_ptr<IteratorState> state);
-  void adopt(PyObject* object, ValueId id);
   ValueId range_id(Py_ssize_t value);
 
   // ---- operations.cpp
