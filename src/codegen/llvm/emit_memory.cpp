@@ -17,13 +17,17 @@ llvm::AllocaInst* Emitter::make_slot(llvm::Type* type, std::uint64_t alignment) 
 
 llvm::Value* Emitter::get_null_slot() {
   if (null_slot_ == nullptr) {
-    auto* type = llvm::FixedVectorType::get(b_.getInt64Ty(), 8);
-    llvm::AllocaInst* slot = make_slot(type, 64);
+    llvm::AllocaInst* slot = make_slot(b_.getInt64Ty(), 8);
     llvm::IRBuilder<> builder(entry_);
-    builder.CreateStore(llvm::Constant::getNullValue(type), slot);
+    builder.CreateStore(b_.getInt64(0), slot);
     null_slot_ = slot;
   }
   return null_slot_;
+}
+
+llvm::Value* Emitter::get_waste_slot() {
+  if (waste_slot_ == nullptr) waste_slot_ = make_slot(b_.getInt64Ty(), 8);
+  return waste_slot_;
 }
 
 // --- indexes --------------------------------------------------------------------------------------------------------
@@ -183,11 +187,11 @@ void Emitter::emit_element_store(const Access& access, llvm::Value* pointer, llv
   }
 }
 
-// Lane by lane, in order; a lane that is off goes to the null slot.
+// Lane by lane, in order; a lane that is off goes to the waste slot.
 void Emitter::emit_scatter(const Access& access, llvm::Value* value, unsigned part, llvm::Value* mask) {
   llvm::Value* pointers = get_element(access.buffer, emit_affine_part(kernel_.get(access.index), part));
   if (!pointers->getType()->isVectorTy()) pointers = splat(pointers);
-  if (mask != nullptr) pointers = b_.CreateSelect(mask, pointers, splat(get_null_slot()));
+  if (mask != nullptr) pointers = b_.CreateSelect(mask, pointers, splat(get_waste_slot()));
   for (unsigned lane = 0; lane < lanes_; ++lane) {
     emit_element_store(access, b_.CreateExtractElement(pointers, lane), b_.CreateExtractElement(value, lane));
   }
@@ -317,7 +321,7 @@ void Emitter::emit_store(NodeId id, const Node& node) {
   const bool has_mask = Kernel::has_mask(node);
   if (!loop_.is_valid()) {
     llvm::Value* pointer = get_element(access.buffer, emit_affine(index));
-    if (has_mask) pointer = b_.CreateSelect(get_uniform(node.operands[1]), pointer, get_null_slot());
+    if (has_mask) pointer = b_.CreateSelect(get_uniform(node.operands[1]), pointer, get_waste_slot());
     emit_element_store(access, pointer, emit_to_memory(get_uniform(node.operands[0]), node.dtype));
     return;
   }

@@ -148,7 +148,8 @@ class Emitter {
   llvm::Value* emit_from_memory(llvm::Value* stored, DType dtype);  // bool: bytes
   llvm::Value* emit_to_memory(llvm::Value* value, DType dtype);
   llvm::AllocaInst* make_slot(llvm::Type* type, std::uint64_t alignment = 0);
-  llvm::Value* get_null_slot();  // 64 bytes that a lane that is off may read and write
+  llvm::Value* get_null_slot();   // a zero, for lanes that are off to read; never written
+  llvm::Value* get_waste_slot();  // for lanes that are off to write; what an atomic add finds there is nothing
 
   // --- accumulators (emit_carry.cpp)
   void emit_accumulator(NodeId id, const Node& node);
@@ -180,6 +181,7 @@ class Emitter {
   std::vector<Carry> carries_;               // by node
   std::vector<unsigned> slot_counts_;        // parts of the widest step that reduces into a node, from outside
   llvm::Value* null_slot_ = nullptr;
+  llvm::Value* waste_slot_ = nullptr;
 
   // The vector loop that is open.
   LoopId loop_;
