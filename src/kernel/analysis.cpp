@@ -63,16 +63,32 @@ std::optional<std::int64_t> find_trip_count(const Kernel& kernel, const Loop& lo
   return count <= 0 ? 0 : (count + loop.step - 1) / loop.step;
 }
 
+namespace {
+
+// A number that divides every value of the expression; 0 if it is 0. Variables of strips are multiples of their step.
+std::int64_t get_divisor(const Kernel& kernel, const Affine& affine) {
+  std::int64_t divisor = affine.constant();
+  for (const Term& term : affine.terms()) {
+    const Node& node = kernel.get(term.value);
+    std::int64_t of_value = 1;
+    if (node.op == ScalarOp::LoopVar) {
+      const Loop& loop = kernel.get_loop(node);
+      of_value = std::gcd(loop.step, get_divisor(kernel, kernel.get(loop.lower)));
+    }
+    divisor = std::gcd(divisor, term.coefficient * of_value);
+  }
+  return divisor < 0 ? -divisor : divisor;
+}
+
+}  // namespace
+
 std::int64_t get_trip_divisor(const Kernel& kernel, const Loop& loop) {
   if (const auto count = find_trip_count(kernel, loop)) return *count;
   // Each bound alone gives a multiple of the divisor, so their minimum does.
-  std::int64_t divisor = 0;
-  const auto add = [&](const Affine& span) {
-    divisor = std::gcd(divisor, span.constant());
-    for (const Term& term : span.terms()) divisor = std::gcd(divisor, term.coefficient);
-  };
-  add(kernel.get(loop.upper) - kernel.get(loop.lower));
-  if (loop.limit.is_valid()) add(kernel.get(loop.limit) - kernel.get(loop.lower));
+  std::int64_t divisor = get_divisor(kernel, kernel.get(loop.upper) - kernel.get(loop.lower));
+  if (loop.limit.is_valid()) {
+    divisor = std::gcd(divisor, get_divisor(kernel, kernel.get(loop.limit) - kernel.get(loop.lower)));
+  }
   return std::max<std::int64_t>(divisor, 1);
 }
 

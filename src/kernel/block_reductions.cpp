@@ -70,9 +70,8 @@ class Blocker {
   }
 
   std::int64_t get_limit(const Site& site) const {
-    const bool is_vector = std::any_of(site.chain.begin(), site.chain.end(), [&](LoopId loop) {
-      return kernel_.get(loop).kind == LoopKind::Vector;
-    });
+    const bool is_vector = std::any_of(site.chain.begin(), site.chain.end(),
+                                       [&](LoopId loop) { return kernel_.get(loop).kind == LoopKind::Vector; });
     return is_vector ? kBlockLength : kBlocksPerGroup;
   }
 

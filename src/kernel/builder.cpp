@@ -120,8 +120,8 @@ void KernelBuilder::set_lanes(int lanes, int unroll) {
 
 // --- nodes --------------------------------------------------------------------------------------------------------
 
-NodeId KernelBuilder::add_node(ScalarOp op, DType dtype, std::initializer_list<ValueId> operands,
-                               std::uint64_t payload, std::vector<NodeId>& sequence) {
+NodeId KernelBuilder::add_node(ScalarOp op, DType dtype, std::initializer_list<ValueId> operands, std::uint64_t payload,
+                               std::vector<NodeId>& sequence) {
   const NodeId id(static_cast<std::uint32_t>(kernel_.nodes.size()));
   Node node;
   node.op = op;
@@ -142,8 +142,7 @@ std::vector<NodeId>& KernelBuilder::get_sequence() {
   return open_.empty() ? kernel_.prologue : kernel_.get(kernel_.get(open_.back()).body);
 }
 
-NodeId KernelBuilder::append(ScalarOp op, DType dtype, std::initializer_list<ValueId> operands,
-                             std::uint64_t payload) {
+NodeId KernelBuilder::append(ScalarOp op, DType dtype, std::initializer_list<ValueId> operands, std::uint64_t payload) {
   return add_node(op, dtype, operands, payload, get_sequence());
 }
 
@@ -245,8 +244,8 @@ ValueId KernelBuilder::bitcast(ValueId a, DType dtype) {
 
 ValueId KernelBuilder::math(MathFunction function, Numerics numerics, ValueId a, ValueId b) {
   const MathRow& row = get_row(function);
-  REPRISE_CHECK(1 + b.is_valid() == row.operands, std::string(row.text) + " with " + std::to_string(1 + b.is_valid()) +
-                                                      " operands");
+  REPRISE_CHECK(1 + b.is_valid() == row.operands,
+                std::string(row.text) + " with " + std::to_string(1 + b.is_valid()) + " operands");
   REPRISE_CHECK(is_allowed(OpClass::Math, get_dtype(a)), describe(ScalarOp::Math, get_dtype(a)));
   REPRISE_CHECK(!b.is_valid() || get_dtype(a) == get_dtype(b), "operands of one dtype");
   return append(ScalarOp::Math, get_dtype(a), {a, b},

@@ -25,11 +25,10 @@ T apply(Function function, T a, T b) {
 template <class T>
 T evaluate_libm(MathFunction function, T a, T b) {
   switch (function) {
-#define X(name, text, operands, sleef, accuracy, mkl, libm)                         \
-  case MathFunction::name:                                                          \
-    return apply<T>([](auto... arguments) -> decltype(std::libm(arguments...)) {    \
-      return std::libm(arguments...);                                               \
-    }, a, b);
+#define X(name, text, operands, sleef, accuracy, mkl, libm)                                                            \
+  case MathFunction::name:                                                                                             \
+    return apply<T>([](auto... arguments) -> decltype(std::libm(arguments...)) { return std::libm(arguments...); }, a, \
+                    b);
 #include "kernel/math_functions.def"
 #undef X
   }
@@ -39,7 +38,11 @@ T evaluate_libm(MathFunction function, T a, T b) {
 class Interpreter {
  public:
   Interpreter(const Kernel& kernel, void* const* buffers, const std::int64_t* scalars, MathEvaluator math)
-      : kernel_(kernel), analysis_(kernel), math_(math), values_(kernel.nodes.size()), partials_(kernel.nodes.size()),
+      : kernel_(kernel),
+        analysis_(kernel),
+        math_(math),
+        values_(kernel.nodes.size()),
+        partials_(kernel.nodes.size()),
         partial_counts_(kernel.nodes.size(), 1) {
     std::size_t argument = 0;
     locals_.resize(kernel.buffers.size());
@@ -128,9 +131,9 @@ class Interpreter {
 
   void check_bounds(const Access& access, std::int64_t index) const {
     const std::int64_t count = kernel_.get(access.buffer).count;
-    REPRISE_CHECK(index >= 0 && (count < 0 || index < count),
-                  "buffer " + std::to_string(access.buffer.index()) + " of " + std::to_string(count) +
-                      " elements at " + std::to_string(index));
+    REPRISE_CHECK(index >= 0 && (count < 0 || index < count), "buffer " + std::to_string(access.buffer.index()) +
+                                                                  " of " + std::to_string(count) + " elements at " +
+                                                                  std::to_string(index));
   }
 
   void run_node(NodeId id, const Node& node) {

@@ -124,7 +124,8 @@ std::uint64_t evaluate_integer(ScalarOp op, DType dtype, std::uint64_t a, std::u
     case ScalarOp::DivFloor:
     case ScalarOp::RemTrunc:
     case ScalarOp::RemFloor:
-      return is_signed(dtype) ? static_cast<std::uint64_t>(divide_signed(op, dtype, sa, sb)) : divide_unsigned(op, a, b);
+      return is_signed(dtype) ? static_cast<std::uint64_t>(divide_signed(op, dtype, sa, sb))
+                              : divide_unsigned(op, a, b);
     case ScalarOp::Neg:
       return 0 - a;
     case ScalarOp::Abs:

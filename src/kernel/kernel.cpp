@@ -79,8 +79,8 @@ std::int64_t Affine::get_coefficient(ValueId value) const {
 }
 
 Affine& Affine::operator+=(const Affine& other) {
-  constant_ = static_cast<std::int64_t>(static_cast<std::uint64_t>(constant_) +
-                                        static_cast<std::uint64_t>(other.constant_));
+  constant_ =
+      static_cast<std::int64_t>(static_cast<std::uint64_t>(constant_) + static_cast<std::uint64_t>(other.constant_));
   if (other.terms_.empty()) return *this;
   std::vector<Term> sum;
   sum.reserve(terms_.size() + other.terms_.size());

@@ -21,7 +21,9 @@ inline double as_double(std::uint64_t bits) { return std::bit_cast<double>(bits)
 inline std::uint64_t to_bits(float number) { return std::bit_cast<std::uint32_t>(number); }
 inline std::uint64_t to_bits(double number) { return std::bit_cast<std::uint64_t>(number); }
 
-inline float bfloat16_to_float(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+inline float bfloat16_to_float(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
 
 // To nearest even; every NaN becomes 0x7fc0.
 inline std::uint16_t float_to_bfloat16(float number) {
@@ -86,7 +88,9 @@ inline std::uint64_t wrap_integer(DType dtype, std::uint64_t bits) {
 
 inline bool is_signed(DType dtype) { return types::get_kind(dtype) == types::DTypeKind::Signed; }
 inline bool is_half(DType dtype) { return dtype == DType::Float16 || dtype == DType::BFloat16; }
-inline int count_bits(DType dtype) { return dtype == DType::Bool ? 1 : static_cast<int>(types::get_size_bytes(dtype)) * 8; }
+inline int count_bits(DType dtype) {
+  return dtype == DType::Bool ? 1 : static_cast<int>(types::get_size_bytes(dtype)) * 8;
+}
 
 inline std::uint64_t from_float(DType dtype, float number) {
   switch (dtype) {
@@ -108,8 +112,7 @@ inline std::uint64_t from_double(DType dtype, double number) {
 }
 
 inline std::uint64_t from_int(DType dtype, std::int64_t number) {
-  return dtype == DType::Float64 ? to_bits(static_cast<double>(number))
-                                 : from_float(dtype, static_cast<float>(number));
+  return dtype == DType::Float64 ? to_bits(static_cast<double>(number)) : from_float(dtype, static_cast<float>(number));
 }
 
 // A value of any float dtype; exact.

@@ -85,9 +85,7 @@ class Scanner {
   }
 
  private:
-  static bool is_word_sign(char sign) {
-    return std::isalnum(static_cast<unsigned char>(sign)) != 0 || sign == '_';
-  }
+  static bool is_word_sign(char sign) { return std::isalnum(static_cast<unsigned char>(sign)) != 0 || sign == '_'; }
   void skip() {
     while (!rest_.empty() && rest_[0] == ' ') rest_.remove_prefix(1);
   }
@@ -233,11 +231,11 @@ class Parser {
   }
 
   std::pair<MathFunction, Numerics> read_function(std::string_view word, Scanner& line) {
-    const auto function = find_enum<MathFunction, kFunctionCount>(
-        word, "an operation", [](MathFunction f) { return get_row(f).text; });
+    const auto function =
+        find_enum<MathFunction, kFunctionCount>(word, "an operation", [](MathFunction f) { return get_row(f).text; });
     line.expect(".");
-    const auto numerics = find_enum<Numerics, kNumericsCount>(line.read_word(), "numerics",
-                                                              [](Numerics n) { return get_text(n); });
+    const auto numerics =
+        find_enum<Numerics, kNumericsCount>(line.read_word(), "numerics", [](Numerics n) { return get_text(n); });
     return {function, numerics};
   }
 
@@ -275,8 +273,8 @@ class Parser {
     if (word == "const") return parse_constant(line);
     if (word == "index") return builder_.index(read_affine(line));
     if (word == "acc") {
-      const auto combine =
-          find_enum<Combine, kCombineCount>(line.read_word(), "a combine operation", [](Combine c) { return get_text(c); });
+      const auto combine = find_enum<Combine, kCombineCount>(line.read_word(), "a combine operation",
+                                                             [](Combine c) { return get_text(c); });
       return builder_.accumulator(combine, read_dtype(line));
     }
     if (word == "load") {
@@ -344,7 +342,9 @@ ParseResult parse(std::string_view text) {
   } catch (const SyntaxError& error) {
     result.error = "line " + std::to_string(number) + ": " + error.text;
   } catch (const base::InternalError& error) {  // the builder refused
-    result.error = "line " + std::to_string(number) + ": " + error.what();
+    const std::string_view what = error.what();
+    const std::size_t start = what.find("check failed: ");  // behind our file and line
+    result.error = "line " + std::to_string(number) + ": " + std::string(what.substr(start == what.npos ? 0 : start));
   }
   return result;
 }

@@ -45,8 +45,8 @@ class Printer {
     std::string text;
     for (const Term& term : numbering_.get_sorted_terms(affine)) {
       const bool is_negative = term.coefficient < 0;
-      const std::uint64_t size = is_negative ? 0 - static_cast<std::uint64_t>(term.coefficient)
-                                             : static_cast<std::uint64_t>(term.coefficient);
+      const std::uint64_t size =
+          is_negative ? 0 - static_cast<std::uint64_t>(term.coefficient) : static_cast<std::uint64_t>(term.coefficient);
       text += text.empty() ? (is_negative ? "-" : "") : (is_negative ? " - " : " + ");
       if (size != 1) text += std::to_string(size) + "*";
       text += get_name(term.value);

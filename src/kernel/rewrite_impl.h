@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "kernel/analysis.h"
 #include "base/check.h"
+#include "kernel/analysis.h"
 #include "kernel/kernel.h"
 
 namespace reprise::kernel {
@@ -27,8 +27,9 @@ class Rewriter {
   // An int64 value for the expression: a node that is appended to `nodes`, unless it is a value already.
   ValueId add_value(const Affine& affine, std::vector<NodeId>& nodes);
 
-  // for (i = lower; i < upper; i += s)  ->  for (b = lower; b < upper; b += s * length) for (i = b; i < b + s * length; ..)
-  // The loop node at regions[region][position] becomes the outer loop; gives the region that holds the inner one alone.
+  // for (i = lower; i < upper; i += s)  ->  for (b = lower; b < upper; b += s * length) for (i = b; i < b + s * length;
+  // ..) The loop node at regions[region][position] becomes the outer loop; gives the region that holds the inner one
+  // alone.
   RegionId strip_loop(RegionId region, std::size_t position, std::int64_t length);
 
  private:

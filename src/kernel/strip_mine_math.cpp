@@ -180,8 +180,8 @@ class StripMiner {
           const Node function = kernel_.get(node);
           const BufferId array = arrays[node.index()];
           body.push_back(add_access(ScalarOp::Store, array, place, get_value(function.operands[0])));
-          kernel_.calls.push_back({Kernel::get_math_function(function), Numerics::Mkl, array, array,
-                                   rewriter_.add_index(count)});
+          kernel_.calls.push_back(
+              {Kernel::get_math_function(function), Numerics::Mkl, array, array, rewriter_.add_index(count)});
           calls.push_back(rewriter_.add_node(ScalarOp::VectorCall, function.dtype, {}, kernel_.calls.size() - 1));
           continue;
         }
@@ -224,7 +224,8 @@ class StripMiner {
 
   ValueId make_value(const Affine& affine, std::vector<NodeId>& nodes) {
     if (!affine.is_constant()) return rewriter_.add_value(affine, nodes);
-    nodes.push_back(rewriter_.add_node(ScalarOp::Const, DType::Int64, {}, static_cast<std::uint64_t>(affine.constant())));
+    nodes.push_back(
+        rewriter_.add_node(ScalarOp::Const, DType::Int64, {}, static_cast<std::uint64_t>(affine.constant())));
     return nodes.back();
   }
 

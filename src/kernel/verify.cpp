@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "kernel/analysis.h"
-#include "kernel/numbers.h"
 #include "kernel/numbering.h"
+#include "kernel/numbers.h"
 #include "kernel/text.h"
 
 namespace reprise::kernel {
@@ -21,7 +21,10 @@ bool is_storage(DType dtype) { return is_number(dtype) || dtype == DType::Bool |
 class Verifier {
  public:
   explicit Verifier(const Kernel& kernel)
-      : kernel_(kernel), analysis_(kernel), numbering_(kernel), in_scope_(kernel.nodes.size(), false),
+      : kernel_(kernel),
+        analysis_(kernel),
+        numbering_(kernel),
+        in_scope_(kernel.nodes.size(), false),
         reduce_loop_(kernel.nodes.size(), kNoReduce) {}
 
   std::string verify() {
@@ -60,8 +63,8 @@ class Verifier {
       require(buffer.count > 0, "a local array without a size");
       local_bytes += buffer.count * static_cast<std::int64_t>(types::get_size_bytes(buffer.dtype));
     }
-    require(local_bytes <= kMaxLocalBytes, "local arrays of " + std::to_string(local_bytes) + " bytes; at most " +
-                                               std::to_string(kMaxLocalBytes));
+    require(local_bytes <= kMaxLocalBytes,
+            "local arrays of " + std::to_string(local_bytes) + " bytes; at most " + std::to_string(kMaxLocalBytes));
   }
 
   bool check_value(ValueId id) {
@@ -156,8 +159,9 @@ class Verifier {
       case OpClass::Memory:
         return check_access(id, node);
       case OpClass::Any:
-        require(get_dtype(node, 0) == DType::Bool && get_dtype(node, 1) == node.dtype && get_dtype(node, 2) == node.dtype,
-                "a select takes a bool and two values of its dtype");
+        require(
+            get_dtype(node, 0) == DType::Bool && get_dtype(node, 1) == node.dtype && get_dtype(node, 2) == node.dtype,
+            "a select takes a bool and two values of its dtype");
         return;
       case OpClass::Number:
         require(is_number(node.dtype), "of " + std::string(types::get_dtype_name(node.dtype)));

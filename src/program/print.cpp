@@ -54,7 +54,8 @@ class Printer {
   static std::string get_name(SlotId slot) { return slot.is_valid() ? "%" + std::to_string(slot.index()) : "none"; }
 
   static std::string get_bytes_text(const std::vector<std::uint8_t>& bytes) {
-    return std::to_string(bytes.size()) + " bytes (" + std::to_string(base::hash_bytes(bytes.data(), bytes.size())) + ")";
+    return std::to_string(bytes.size()) + " bytes (" + std::to_string(base::hash_bytes(bytes.data(), bytes.size())) +
+           ")";
   }
 
   static std::string get_text_of(const Size& size) {
@@ -144,9 +145,12 @@ class Printer {
         break;
       case StepKind::Launch:
         text_ += "launch @" + (step.code.is_valid() ? std::to_string(step.code.index()) : "?") + "." +
-                 std::to_string(step.symbol) + "(" + join(step.buffers, [](const BufferOperand& buffer) {
-                   return get_name(buffer.slot) + (buffer.offset == 0 ? "" : "+" + std::to_string(buffer.offset));
-                 }) + "; " + join(step.words, [](const Word& word) { return get_text_of(word); }) + ") over " +
+                 std::to_string(step.symbol) + "(" +
+                 join(step.buffers,
+                      [](const BufferOperand& buffer) {
+                        return get_name(buffer.slot) + (buffer.offset == 0 ? "" : "+" + std::to_string(buffer.offset));
+                      }) +
+                 "; " + join(step.words, [](const Word& word) { return get_text_of(word); }) + ") over " +
                  get_text_of(step.units) + " units of " + std::to_string(step.unit_work) + ", grain " +
                  std::to_string(step.grain);
         break;

@@ -55,9 +55,9 @@ class Verifier {
       if (slot.arena_offset >= 0) {
         require(slot.kind == SlotKind::Temporary, "only temporaries lie in the arena");
         require(slot.arena_offset % kArenaAlignment == 0, "unaligned in the arena");
-        require(slot.arena_offset <= program_.arena_bytes &&
-                    slot.size_bytes <= program_.arena_bytes - slot.arena_offset,
-                "sticks out of the arena of " + std::to_string(program_.arena_bytes) + " bytes");
+        require(
+            slot.arena_offset <= program_.arena_bytes && slot.size_bytes <= program_.arena_bytes - slot.arena_offset,
+            "sticks out of the arena of " + std::to_string(program_.arena_bytes) + " bytes");
         states_[i] = State::Filled;
       }
       if (slot.kind == SlotKind::Input) states_[i] = State::Filled;
@@ -80,7 +80,8 @@ class Verifier {
 
   void check_argument(const Argument& argument) {
     if (argument.kind == ArgumentKind::Slot) {
-      require(argument.number >= 0 && argument.number < static_cast<std::int64_t>(program_.slots.size()), "no such slot");
+      require(argument.number >= 0 && argument.number < static_cast<std::int64_t>(program_.slots.size()),
+              "no such slot");
       if (error_.empty()) read(SlotId(static_cast<std::uint32_t>(argument.number)));
     }
     require(argument.kind == ArgumentKind::List || argument.elements.empty(), "elements of what is no list");
@@ -134,8 +135,8 @@ class Verifier {
           if (!result.is_valid()) continue;
           read(result);
           if (error_.empty()) {
-            require(program_.get(result).arena_offset < 0, "slot " + std::to_string(result.index()) +
-                                                               " lies in the arena and is returned");
+            require(program_.get(result).arena_offset < 0,
+                    "slot " + std::to_string(result.index()) + " lies in the arena and is returned");
           }
         }
         return;

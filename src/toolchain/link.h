@@ -39,8 +39,8 @@ class REPRISE_EXPORT LoadedCode {
 };
 
 struct LinkStatistics {
-  std::int64_t loaded = 0;      // objects linked
-  std::int64_t found = 0;       // loads that were answered by a living LoadedCode
+  std::int64_t loaded = 0;  // objects linked
+  std::int64_t found = 0;   // loads that were answered by a living LoadedCode
   std::int64_t alive = 0;
 };
 

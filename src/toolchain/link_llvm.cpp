@@ -42,7 +42,8 @@ class ResolverGenerator final : public orc::DefinitionGenerator {
 // What a Linker and all that it loaded share: the session must outlive every LoadedCode.
 struct Session {
   explicit Session(std::unique_ptr<orc::ExecutorProcessControl> control)
-      : session(std::move(control)), memory(llvm::cantFail(llvm::jitlink::InProcessMemoryManager::Create())),
+      : session(std::move(control)),
+        memory(llvm::cantFail(llvm::jitlink::InProcessMemoryManager::Create())),
         layer(session, *memory) {}
   ~Session() { llvm::consumeError(session.endSession()); }
 

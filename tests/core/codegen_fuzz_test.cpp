@@ -51,7 +51,8 @@ std::string check_case(Machine& machine, KernelCase& one, codegen::Tier tier) {
 
   KernelData expected = one.data;
   const std::int64_t units = kernel::count_units(kernel, expected.scalars.data());
-  kernel::interpret(kernel, expected.get_pointers().data(), expected.scalars.data(), 0, units, test::evaluate_reference);
+  kernel::interpret(kernel, expected.get_pointers().data(), expected.scalars.data(), 0, units,
+                    test::evaluate_reference);
   const auto code = machine.compiler->compile(one.kernel, tier);
   if (!code.is_ok()) return code.unsupported().text + "\n" + text;
   const auto loaded = machine.linker->load(code.value());

@@ -21,7 +21,7 @@ std::vector<void*> KernelData::get_pointers() {
 
 namespace {
 
-constexpr DType kDTypes[] = {DType::Bool,  DType::UInt8, DType::Int8,    DType::Int16,    DType::Int32,
+constexpr DType kDTypes[] = {DType::Bool,  DType::UInt8,   DType::Int8,     DType::Int16,   DType::Int32,
                              DType::Int64, DType::Float16, DType::BFloat16, DType::Float32, DType::Float64};
 
 class Generator {
@@ -95,7 +95,8 @@ class Generator {
         return b_.cast(pick(values), dtype);
       case 1: {
         const DType other = dtype == DType::Float16 || dtype == DType::BFloat16 ? DType::Float32 : dtype;
-        constexpr ScalarOp kOps[] = {ScalarOp::Eq, ScalarOp::Ne, ScalarOp::Lt, ScalarOp::Le, ScalarOp::Gt, ScalarOp::Ge};
+        constexpr ScalarOp kOps[] = {ScalarOp::Eq, ScalarOp::Ne, ScalarOp::Lt,
+                                     ScalarOp::Le, ScalarOp::Gt, ScalarOp::Ge};
         return b_.op(kOps[roll(6)], get_as(other, values), get_as(other, values));
       }
       case 2:
@@ -112,7 +113,8 @@ class Generator {
           const bool is_binary = get_row(function).operands == 2;
           return b_.math(function, numerics, get_as(real, values), is_binary ? get_as(real, values) : ValueId());
         }
-        constexpr ScalarOp kOps[] = {ScalarOp::Sqrt, ScalarOp::Floor, ScalarOp::Ceil, ScalarOp::Trunc, ScalarOp::RoundEven};
+        constexpr ScalarOp kOps[] = {ScalarOp::Sqrt, ScalarOp::Floor, ScalarOp::Ceil, ScalarOp::Trunc,
+                                     ScalarOp::RoundEven};
         return b_.op(kOps[roll(5)], get_as(real, values));
       }
       case 5: {
@@ -297,8 +299,8 @@ class Generator {
     const std::int64_t rows = 1 + roll(7);
     const std::int64_t block = 24;
     const ValueId unit = b_.begin_parallel((length_ + block - 1) / block);
-    const ValueId column = b_.begin_loop_with_limit(LoopKind::Vector, Affine(unit) * block,
-                                                    Affine(unit) * block + block, length_);
+    const ValueId column =
+        b_.begin_loop_with_limit(LoopKind::Vector, Affine(unit) * block, Affine(unit) * block + block, length_);
     Combine combine;
     DType dtype;
     const ValueId accumulator = add_accumulator(&combine, &dtype);
@@ -392,9 +394,20 @@ KernelCase make_random_kernel(std::uint32_t seed, KernelShape shape, std::int64_
 std::vector<std::uint8_t> make_random_elements(std::mt19937& random, DType dtype, std::int64_t count,
                                                std::int64_t most) {
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(count) * types::get_size_bytes(dtype));
-  const double specials[] = {0.0, -0.0, 1.0, -1.0, std::numeric_limits<double>::infinity(),
-                             -std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN(),
-                             1e-41, 65504.0, 1e30, 0.5, 1.5, 2.5, -3e9};
+  const double specials[] = {0.0,
+                             -0.0,
+                             1.0,
+                             -1.0,
+                             std::numeric_limits<double>::infinity(),
+                             -std::numeric_limits<double>::infinity(),
+                             std::numeric_limits<double>::quiet_NaN(),
+                             1e-41,
+                             65504.0,
+                             1e30,
+                             0.5,
+                             1.5,
+                             2.5,
+                             -3e9};
   for (std::int64_t i = 0; i < count; ++i) {
     std::uint64_t bits = random();
     bits = bits << 32 | random();
@@ -439,7 +452,8 @@ std::string compare_buffers(const Kernel& kernel, const KernelData& found, const
   for (const Buffer& buffer : kernel.buffers) {
     if (buffer.kind != BufferKind::Argument) continue;
     const std::size_t number = argument++;
-    const std::int64_t count = static_cast<std::int64_t>(found.buffers[number].size() / types::get_size_bytes(buffer.dtype));
+    const std::int64_t count =
+        static_cast<std::int64_t>(found.buffers[number].size() / types::get_size_bytes(buffer.dtype));
     for (std::int64_t i = 0; i < count; ++i) {
       const std::uint64_t a = read_element(buffer.dtype, found.buffers[number].data(), i);
       const std::uint64_t b = read_element(buffer.dtype, expected.buffers[number].data(), i);
@@ -449,10 +463,12 @@ std::string compare_buffers(const Kernel& kernel, const KernelData& found, const
                                std::string(types::get_dtype_name(buffer.dtype)) + " at " + std::to_string(i) + " of " +
                                std::to_string(count) + ": found ";
       if (!types::is_float(buffer.dtype)) {
-        return text + std::to_string(static_cast<std::int64_t>(a)) + ", expected " + std::to_string(static_cast<std::int64_t>(b));
+        return text + std::to_string(static_cast<std::int64_t>(a)) + ", expected " +
+               std::to_string(static_cast<std::int64_t>(b));
       }
-      return text + std::to_string(to_double(buffer.dtype, a)) + ", expected " + std::to_string(to_double(buffer.dtype, b)) +
-             " (bits " + std::to_string(a) + ", " + std::to_string(b) + ")";
+      return text + std::to_string(to_double(buffer.dtype, a)) + ", expected " +
+             std::to_string(to_double(buffer.dtype, b)) + " (bits " + std::to_string(a) + ", " + std::to_string(b) +
+             ")";
     }
   }
   return {};

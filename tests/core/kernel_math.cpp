@@ -3,8 +3,8 @@
 
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <cstdint>
+#include <cstring>
 #include <string>
 
 #include "kernel/interpret.h"
@@ -77,22 +77,26 @@ void run_array(int count, const T* from, T* to, std::int64_t mode) {
   }
 }
 
-
 }  // namespace
 
 void* find_reference_symbol(std::string_view name) {
-#define X(row, text, operands, sleef, accuracy, mkl, libm)                                                   \
-  if (name == "Sleef_" sleef "f8_" accuracy "avx2") return reinterpret_cast<void*>(run_floats<MathFunction::row>);   \
-  if (name == "Sleef_" sleef "d4_" accuracy "avx2") return reinterpret_cast<void*>(run_doubles<MathFunction::row>);  \
-  if (sizeof(mkl) > 1 && name == "vms" mkl) return reinterpret_cast<void*>(run_array<MathFunction::row, float>);     \
-  if (sizeof(mkl) > 1 && name == "vmd" mkl) return reinterpret_cast<void*>(run_array<MathFunction::row, double>);    \
-  if (name == #libm) return reinterpret_cast<void*>(static_cast<double (*)(double, double)>(                 \
-      [](double a, double b) { return evaluate_reference(MathFunction::row, Numerics::Libm, DType::Float64, a, b); })); \
-  if (name == #libm "f") return reinterpret_cast<void*>(static_cast<float (*)(float, float)>([](float a, float b) {     \
-      return static_cast<float>(evaluate_reference(MathFunction::row, Numerics::Libm, DType::Float32, a, b)); }));
+#define X(row, text, operands, sleef, accuracy, mkl, libm)                                                          \
+  if (name == "Sleef_" sleef "f8_" accuracy "avx2") return reinterpret_cast<void*>(run_floats<MathFunction::row>);  \
+  if (name == "Sleef_" sleef "d4_" accuracy "avx2") return reinterpret_cast<void*>(run_doubles<MathFunction::row>); \
+  if (sizeof(mkl) > 1 && name == "vms" mkl) return reinterpret_cast<void*>(run_array<MathFunction::row, float>);    \
+  if (sizeof(mkl) > 1 && name == "vmd" mkl) return reinterpret_cast<void*>(run_array<MathFunction::row, double>);   \
+  if (name == #libm)                                                                                                \
+    return reinterpret_cast<void*>(static_cast<double (*)(double, double)>([](double a, double b) {                 \
+      return evaluate_reference(MathFunction::row, Numerics::Libm, DType::Float64, a, b);                           \
+    }));                                                                                                            \
+  if (name == #libm "f")                                                                                            \
+    return reinterpret_cast<void*>(static_cast<float (*)(float, float)>([](float a, float b) {                      \
+      return static_cast<float>(evaluate_reference(MathFunction::row, Numerics::Libm, DType::Float32, a, b));       \
+    }));
 #include "kernel/math_functions.def"
 #undef X
-  if (name == "memcpy") return reinterpret_cast<void*>(static_cast<void* (*)(void*, const void*, std::size_t)>(std::memcpy));
+  if (name == "memcpy")
+    return reinterpret_cast<void*>(static_cast<void* (*)(void*, const void*, std::size_t)>(std::memcpy));
   return nullptr;
 }
 

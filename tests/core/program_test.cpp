@@ -1,7 +1,9 @@
 #include "program/program.h"
 
+#include <cstring>
 #include <random>
 
+#include "base/hash.h"
 #include "test.h"
 
 using namespace reprise::program;
@@ -146,4 +148,27 @@ TEST("damaged bytes are refused and never crash") {
     damaged[random() % damaged.size()] ^= static_cast<std::uint8_t>(1 + random() % 255);
     EXPECT(refuse(damaged) != "accepted");
   }
+}
+
+TEST("damaged fields behind a hash that fits are read without harm") {
+  constexpr std::size_t kHash = 20;  // its place in the header
+  constexpr std::size_t kBody = 28;
+  const auto bytes = serialise(make_program());
+  constexpr std::uint32_t kSeed = 8;
+  std::mt19937 random(kSeed);
+  int accepted = 0;
+  for (int i = 0; i < 4000; ++i) {
+    auto damaged = bytes;
+    for (std::uint32_t k = random() % 3; k < 3; ++k) {
+      damaged[kBody + random() % (damaged.size() - kBody)] = static_cast<std::uint8_t>(random());
+    }
+    const std::uint64_t hash = reprise::base::hash_bytes(damaged.data() + kBody, damaged.size() - kBody);
+    std::memcpy(damaged.data() + kHash, &hash, sizeof hash);
+    const auto result = deserialise(damaged.data(), damaged.size());
+    if (!result.is_ok()) continue;
+    ++accepted;
+    EXPECT_EQ(verify(result.value()), "");
+    EXPECT(serialise(result.value()).size() == damaged.size());
+  }
+  EXPECT(accepted > 0 && accepted < 4000);
 }

@@ -93,8 +93,8 @@ class LlvmCompiler final : public CpuCompiler {
     options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
     const auto level = tier == Tier::Full ? llvm::CodeGenOptLevel::Default : llvm::CodeGenOptLevel::None;
     auto state = std::make_unique<TierState>();
-    state->machine.reset(found->createTargetMachine(triple, target_.name, target_.features, options,
-                                                    llvm::Reloc::PIC_, llvm::CodeModel::Small, level, true));
+    state->machine.reset(found->createTargetMachine(triple, target_.name, target_.features, options, llvm::Reloc::PIC_,
+                                                    llvm::CodeModel::Small, level, true));
     if (state->machine == nullptr) return "no target machine for " + target_.name;
     state->machine->setFastISel(false);  // it gives up on vectors
     llvm::TargetMachine* machine = state->machine.get();

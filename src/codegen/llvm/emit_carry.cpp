@@ -82,9 +82,7 @@ void Emitter::emit_reduce(NodeId id, const Node& node, bool is_scan) {
   const bool is_outside = analysis_.get_vector_loop(accumulator) != analysis_.get_vector_loop(id);
   Value running{!carry.is_vector, {}};
   for (unsigned i = 0; i < (carry.is_vector ? unroll_ : 1); ++i) {
-    const auto get = [&](ValueId operand) {
-      return carry.is_vector ? get_part(operand, i) : get_uniform(operand);
-    };
+    const auto get = [&](ValueId operand) { return carry.is_vector ? get_part(operand, i) : get_uniform(operand); };
     Pair old{b_.CreateLoad(carry.slots[i]->getAllocatedType(), carry.slots[i]), nullptr};
     Pair item{get(node.operands[1]), nullptr};
     if (has_indexes) {

@@ -43,7 +43,8 @@ std::string Emitter::emit(const std::string& symbol) {
       auto* array = llvm::ArrayType::get(get_memory_type(buffer.dtype), static_cast<std::uint64_t>(buffer.count));
       bases_.push_back(make_slot(array, 64));
     } else {
-      bases_.push_back(b_.CreateLoad(pointer, b_.CreateConstInBoundsGEP1_64(pointer, function_->getArg(0), argument++)));
+      bases_.push_back(
+          b_.CreateLoad(pointer, b_.CreateConstInBoundsGEP1_64(pointer, function_->getArg(0), argument++)));
     }
   }
   for (std::size_t i = 0; i < kernel_.params.size(); ++i) {

@@ -44,8 +44,8 @@ llvm::Value* Emitter::emit_sleef(MathFunction function, DType dtype, llvm::Array
   const kernel::MathRow& row = kernel::get_row(function);
   const bool is_double = dtype == DType::Float64;
   const unsigned width = is_double ? 4 : 8;
-  const std::string name = "Sleef_" + std::string(row.sleef) + (is_double ? "d4_" : "f8_") +
-                           std::string(row.accuracy) + "avx2";
+  const std::string name =
+      "Sleef_" + std::string(row.sleef) + (is_double ? "d4_" : "f8_") + std::string(row.accuracy) + "avx2";
   llvm::Type* scalar = get_type(dtype);
   auto* type = llvm::FixedVectorType::get(scalar, width);
   const llvm::FunctionCallee callee = get_pure_function(name, type, operands.size());

@@ -161,7 +161,8 @@ llvm::Value* Emitter::emit_gather(const Access& access, llvm::Type* type, unsign
   }
   llvm::Value* result = llvm::PoisonValue::get(type);
   for (unsigned lane = 0; lane < lanes_; ++lane) {
-    llvm::Value* element = b_.CreateAlignedLoad(scalar, b_.CreateExtractElement(pointers, lane), llvm::Align(size_bytes));
+    llvm::Value* element =
+        b_.CreateAlignedLoad(scalar, b_.CreateExtractElement(pointers, lane), llvm::Align(size_bytes));
     result = b_.CreateInsertElement(result, element, lane);
   }
   return result;
@@ -246,7 +247,8 @@ void Emitter::emit_rows_load(const Access& access, llvm::Type* type, Parts& part
     for (unsigned i = 0; i < lanes_; ++i) parts.push_back(emit_gather(access, type, i, nullptr));
     return;
   }
-  llvm::Value* first = get_element(access.buffer, b_.CreateExtractElement(emit_affine_part(affine, 0), std::uint64_t{0}));
+  llvm::Value* first =
+      get_element(access.buffer, b_.CreateExtractElement(emit_affine_part(affine, 0), std::uint64_t{0}));
   Parts columns;
   for (unsigned i = 0; i < lanes_; ++i) {
     columns.push_back(emit_contiguous_load(type, offset(first, column_stride * i), nullptr));
@@ -276,7 +278,8 @@ void Emitter::emit_rows_store(const Access& access, const Parts& parts) {
     for (unsigned i = 0; i < lanes_; ++i) emit_scatter(access, parts[i], i, nullptr);
     return;
   }
-  llvm::Value* first = get_element(access.buffer, b_.CreateExtractElement(emit_affine_part(affine, 0), std::uint64_t{0}));
+  llvm::Value* first =
+      get_element(access.buffer, b_.CreateExtractElement(emit_affine_part(affine, 0), std::uint64_t{0}));
   const Parts columns = transpose(parts);
   for (unsigned i = 0; i < lanes_; ++i) emit_contiguous_store(columns[i], offset(first, column_stride * i), nullptr);
 }
@@ -307,7 +310,8 @@ Emitter::Value Emitter::emit_load(NodeId id, const Node& node) {
         value.parts.push_back(emit_gather(access, type, i, mask));
         continue;
       }
-      llvm::Value* pointer = i == 0 ? first : b_.CreateInBoundsGEP(scalar, first, b_.getInt64(std::uint64_t{i} * lanes_));
+      llvm::Value* pointer =
+          i == 0 ? first : b_.CreateInBoundsGEP(scalar, first, b_.getInt64(std::uint64_t{i} * lanes_));
       value.parts.push_back(emit_contiguous_load(type, pointer, mask));
     }
   }
@@ -329,8 +333,7 @@ void Emitter::emit_store(NodeId id, const Node& node) {
   Parts parts;
   for (unsigned i = 0; i < unroll_; ++i) parts.push_back(emit_to_memory(get_part(node.operands[0], i), node.dtype));
   if (tile_row_.is_valid()) return emit_rows_store(access, parts);
-  llvm::Value* row =
-      access.mode == StoreMode::Set ? find_contiguous(access, kernel_.get(loop_).var) : nullptr;
+  llvm::Value* row = access.mode == StoreMode::Set ? find_contiguous(access, kernel_.get(loop_).var) : nullptr;
   llvm::Type* scalar = parts[0]->getType()->getScalarType();
   llvm::Value* first = row != nullptr ? b_.CreateInBoundsGEP(scalar, row, position_) : nullptr;
   for (unsigned i = 0; i < unroll_; ++i) {

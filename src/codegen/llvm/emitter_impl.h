@@ -111,11 +111,11 @@ class Emitter {
   llvm::Value* emit_bfloat16(llvm::Value* a);  // float -> bits
   llvm::Value* emit_max(DType dtype, bool is_max, llvm::Value* a, llvm::Value* b);
   llvm::Constant* make_constant(DType dtype, std::uint64_t bits);
-  Parts get_parts(ValueId id);              // varying: as they are; uniform: splats
+  Parts get_parts(ValueId id);  // varying: as they are; uniform: splats
   llvm::Value* get_uniform(ValueId id);
   llvm::Value* get_part(ValueId id, unsigned part);
   bool is_hoistable(NodeId id, const Node& node) const;
-  bool is_outer(ValueId id) const;          // made outside of the vector loop that is open
+  bool is_outer(ValueId id) const;  // made outside of the vector loop that is open
 
   // --- math (emit_math.cpp)
   llvm::Value* emit_math(const Node& node, llvm::ArrayRef<llvm::Value*> operands);
@@ -128,7 +128,7 @@ class Emitter {
   llvm::FunctionCallee get_pure_function(const std::string& name, llvm::Type* type, std::size_t operands);
 
   // --- memory (emit_memory.cpp)
-  llvm::Value* emit_affine(const Affine& affine);          // all terms uniform
+  llvm::Value* emit_affine(const Affine& affine);  // all terms uniform
   llvm::Value* emit_affine_part(const Affine& affine, unsigned part);
   llvm::Value* get_base(BufferId buffer);
   llvm::Value* get_element(BufferId buffer, llvm::Value* index);
@@ -144,7 +144,7 @@ class Emitter {
   void emit_rows_load(const Access& access, llvm::Type* type, Parts& parts);
   void emit_rows_store(const Access& access, const Parts& parts);
   Parts transpose(const Parts& rows);
-  llvm::Value* join_masks(llvm::Value* mask);  // with the mask of the rest, if one is on
+  llvm::Value* join_masks(llvm::Value* mask);                       // with the mask of the rest, if one is on
   llvm::Value* emit_from_memory(llvm::Value* stored, DType dtype);  // bool: bytes
   llvm::Value* emit_to_memory(llvm::Value* value, DType dtype);
   llvm::AllocaInst* make_slot(llvm::Type* type, std::uint64_t alignment = 0);
@@ -159,9 +159,9 @@ class Emitter {
   Pair fold(const Carry& carry, Parts values, Parts indexes);
 
   // --- types
-  llvm::Type* get_type(DType dtype);         // in registers: bool is i1, bfloat16 is i16
-  llvm::Type* get_memory_type(DType dtype);  // bool is i8
-  llvm::Type* widen(llvm::Type* scalar);     // to a vector of `lanes_`
+  llvm::Type* get_type(DType dtype);                               // in registers: bool is i1, bfloat16 is i16
+  llvm::Type* get_memory_type(DType dtype);                        // bool is i8
+  llvm::Type* widen(llvm::Type* scalar);                           // to a vector of `lanes_`
   static llvm::Type* like(llvm::Type* shape, llvm::Type* scalar);  // scalar, or a vector as long as `shape`
   llvm::Value* splat(llvm::Value* scalar);
   llvm::Value* get_lane_numbers(llvm::IntegerType* type);
@@ -178,8 +178,8 @@ class Emitter {
   llvm::BasicBlock* entry_ = nullptr;
   std::vector<llvm::Value*> bases_;
   std::vector<Value> values_;
-  std::vector<Carry> carries_;               // by node
-  std::vector<unsigned> slot_counts_;        // parts of the widest step that reduces into a node, from outside
+  std::vector<Carry> carries_;         // by node
+  std::vector<unsigned> slot_counts_;  // parts of the widest step that reduces into a node, from outside
   llvm::Value* null_slot_ = nullptr;
   llvm::Value* waste_slot_ = nullptr;
 
@@ -187,15 +187,15 @@ class Emitter {
   LoopId loop_;
   unsigned lanes_ = 0;
   unsigned unroll_ = 1;
-  llvm::Value* position_ = nullptr;          // the loop variable of lane 0 of part 0
-  llvm::Value* mask_ = nullptr;              // of the rest
-  llvm::Value* rest_ = nullptr;              // how many lanes are on in the rest, i64
-  ValueId tile_row_;                         // a tile is open: part p is row p
+  llvm::Value* position_ = nullptr;  // the loop variable of lane 0 of part 0
+  llvm::Value* mask_ = nullptr;      // of the rest
+  llvm::Value* rest_ = nullptr;      // how many lanes are on in the rest, i64
+  ValueId tile_row_;                 // a tile is open: part p is row p
   llvm::Value* row_ = nullptr;
-  llvm::Instruction* preheader_ = nullptr;   // what is hoisted goes in front of this
-  std::vector<bool> inside_;                 // by node: emitted inside of the open vector loop, not hoisted
-  std::map<std::pair<llvm::Value*, unsigned>, llvm::Value*> splats_;     // never iterated
-  std::map<std::pair<llvm::Value*, llvm::Value*>, llvm::Value*> rows_;   // never iterated
+  llvm::Instruction* preheader_ = nullptr;  // what is hoisted goes in front of this
+  std::vector<bool> inside_;                // by node: emitted inside of the open vector loop, not hoisted
+  std::map<std::pair<llvm::Value*, unsigned>, llvm::Value*> splats_;    // never iterated
+  std::map<std::pair<llvm::Value*, llvm::Value*>, llvm::Value*> rows_;  // never iterated
 };
 
 }  // namespace reprise::codegen
