@@ -84,12 +84,17 @@ class Recorder {
   void expect_root_call(PyObject* function);
   /// The frame that run_frame is called with next is the root, entered at a boundary in its middle.
   void expect_root_frame(host::Frame* frame);
-  enum class FrameUse : uint8_t { Record, PassThrough };
+  enum class FrameUse : uint8_t {
+    Record,
+    PassThrough,
+    Witness,  // passes unrecorded, and note_foreign_writes is called if it may have written something (witness.h)
+  };
   /// The frame hook asks what to do with a frame that starts on the recording thread.
   FrameUse classify_frame(host::Frame* frame, bool throwflag);
   /// Brackets a frame that passes through unrecorded.
   void begin_pass_through() { c_depth_++; }
   void end_pass_through() { c_depth_--; }
+  void note_foreign_writes();
   bool is_active() {
     if (active_) {
       boundary_mark_ = trace_->items.size();
@@ -164,6 +169,8 @@ class Recorder {
   Operand new_method(PyObject* function, ValueId function_id, Operand self);
   ValueId read_element(Operand sequence, Py_ssize_t i, PyObject* element);
   void forget_after_callback();
+  bool note_identity(HeapObject* set, Operand tensor);
+  void state_identities();
   bool closure_ids(Operand function, PyObject* closure, std::vector<ValueId>* ids);
   Outcome read_cell(Operand cell, Operand* out);
   PyObject* key_of(Operand key, bool* by_identity);
@@ -269,12 +276,13 @@ class Recorder {
     int32_t target_item;  // where its target was made; -1: it existed before, or is torch's
   };
   std::vector<Effect> effects_;
-  int c_depth_ = 0;              // inside C calls whose Python passes unrecorded
-  bool saw_callback_ = false;    // such Python has run since the flag was cleared
-  bool reads_are_late_ = false;  // lists and cells may have been written by unrecorded Python
-  bool force_late_ = false;      // the next reads are late whatever their operands are
-  bool had_callbacks_ = false;   // unrecorded Python has run during this recording
-  bool grads_written_ = false;   // .grad of leaves is no longer a function of the entry state
+  int c_depth_ = 0;                  // inside C calls whose Python passes unrecorded
+  bool saw_callback_ = false;        // such Python has run since the flag was cleared
+  bool reads_are_late_ = false;      // lists and cells may have been written by unrecorded Python
+  bool force_late_ = false;          // the next reads are late whatever their operands are
+  bool has_foreign_writes_ = false;  // such Python may have written, and forget_after_callback has not been called yet
+  bool had_callbacks_ = false;       // such Python may have written during this recording
+  bool grads_written_ = false;       // .grad of leaves is no longer a function of the entry state
   bool exception_is_recorded_ = false;
   int32_t raise_snapshot_ = -1;
   uint64_t start_dict_version_ = 0;

@@ -156,6 +156,7 @@ std::unique_ptr<trace::Trace> Recorder::take_trace() {
   if (active_) lose("the recording was given up");
   if (trace_->end == trace::EndKind::Exit && trace_->end_snapshot < 0) return nullptr;
   if (trace_->end == trace::EndKind::Return && trace_->result < 0) return nullptr;
+  state_identities();
   return std::move(trace_);
 }
 

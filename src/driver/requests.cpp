@@ -57,11 +57,11 @@ class Requests : public runtime::CompileRequests {
 
   PyObject* on_recorded_frame(PyThreadState* thread, host::Frame* frame, int throwflag) override {
     Session& session = *Session::find_current();
-    if (session.recorder().classify_frame(frame, throwflag) == capture::Recorder::FrameUse::Record &&
-        host::can_drive(thread, frame)) {
-      return session.run_frame(thread, frame, throwflag);
-    }
-    return session.pass_through(thread, frame, throwflag);
+    using Use = capture::Recorder::FrameUse;
+    const Use use = session.recorder().classify_frame(frame, throwflag);
+    if (use == Use::Record && host::can_drive(thread, frame)) return session.run_frame(thread, frame, throwflag);
+    return use == Use::Witness ? session.witness(thread, frame, throwflag)
+                               : session.pass_through(thread, frame, throwflag);
   }
 };
 

@@ -32,6 +32,8 @@ class Session {
   PyObject* run_frame(PyThreadState* thread, host::Frame* frame, bool throwflag);
   /// A frame that is none of the recording's business.
   PyObject* pass_through(PyThreadState* thread, host::Frame* frame, bool throwflag);
+  /// As pass_through, and the recorder hears whether the frame may have written something.
+  PyObject* witness(PyThreadState* thread, host::Frame* frame, bool throwflag);
   /// Turns what was recorded into an entry, once; later calls do nothing.
   void finish();
   /// fullgraph: the recording ended where the user asked for none; an exception is set. False: nothing of the kind.

@@ -341,7 +341,7 @@ void StampSet::stamp_operation(int32_t index, OpStamp* stamp) {
     all_strong = all_strong && trusts_[slot] == Trust::Strong;
   }
   if (!all_known) return;
-  if (op.node() == NodeKind::Identical) {
+  if (op.node() == NodeKind::Identical || op.node() == NodeKind::Distinct) {
     stamp->trust = Trust::Strong;
     stamp->must_hold = true;
     return;

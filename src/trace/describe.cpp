@@ -92,6 +92,11 @@ class Describer {
         return "(" + operand(0) + " " + text_of_compare(value.n) + " " + operand(1) + ")";
       case NodeKind::Identical:
         return "(" + operand(0) + " is " + operand(1) + ")";
+      case NodeKind::Distinct: {
+        std::string text = "distinct(";
+        for (size_t i = 0; i < operands.size(); i++) text += (i ? ", " : "") + operand(i);
+        return text + ")";
+      }
       case NodeKind::Contains:
         return "(" + operand(1) + " in " + operand(0) + ")";
       case NodeKind::GetItem:
