@@ -85,6 +85,10 @@ void Recorder::enter_frame(Act& act) {
   if (is_root) {
     act.is_root = true;
     act.caller = nullptr;
+    if (!branch_frames_.empty()) {
+      enter_branch_frame(act);
+      return;
+    }
     trace_->function = Py_NewRef(act.function);
     trace_->code = reinterpret_cast<PyCodeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(act.code)));
     trace_->globals = Py_NewRef(host::get_globals(act.frame));
@@ -337,7 +341,9 @@ bool Recorder::on_return(Act& act, Operand v) {
     emit(NodeKind::Suspend, {act.generator->id}, nullptr, -1);
   }
   return_id_ = v.id;
-  if (act.is_root) {
+  if (act.is_root && !branch_frames_.empty()) {
+    branch_result_ = v.id;
+  } else if (act.is_root) {
     trace_->end = trace::EndKind::Return;
     trace_->result = v.id;
     active_ = false;

@@ -89,6 +89,10 @@ class Recorder {
     PassThrough,
     Witness,  // passes unrecorded, and note_foreign_writes is called if it may have written something (witness.h)
   };
+  /// The frames of an exit of `parent`, all of them, are recorded from where they stand: expect_branch_frame is called
+  /// for each, innermost first, in front of running it. False: frames that can't be recorded so.
+  bool begin_branch(const trace::Trace& parent, int32_t snapshot);
+  void expect_branch_frame(host::Frame* frame);
   /// The frame hook asks what to do with a frame that starts on the recording thread.
   FrameUse classify_frame(host::Frame* frame, bool throwflag);
   /// Brackets a frame that passes through unrecorded.
@@ -186,6 +190,9 @@ class Recorder {
   Outcome set_tensor_attribute(Operand o, PyObject* name, Operand value);
   Outcome read_slot(PyObject* descriptor, Operand o, Operand* out);
 
+  // ---- branches.cpp
+  void enter_branch_frame(Act& act);
+
   // ---- calls.cpp
   Outcome call_any(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Outcome call_function(Operand function, const Operand* args, int n, PyObject* kwnames, Operand* out);
@@ -227,6 +234,7 @@ class Recorder {
   /// with *is_known false, not predictable.
   bool predict_next(HeapObject* iterator, ValueId* id, bool* is_known);
   Outcome next_of_generator(Operand generator, Operand* out);
+  Outcome next_of_builtin(Operand iterator, PyObject* length_hint, Operand* out);
   Outcome all_elements(Operand iterable, std::vector<Operand>* out);
   Operand new_iterator(PyObject* stolen, std::span<const ValueId> sources, PyObject* type,
                        std::unique_ptr<IteratorState> state);
@@ -310,6 +318,15 @@ class Recorder {
     bool is_root = false;
   } pending_;
   host::Frame* pending_frame_ = nullptr;
+  struct BranchFrame {
+    std::vector<ValueId> ids;
+    ValueId function = kNoValue, mode_value = kNoValue;
+    host::ResumeMode mode = host::ResumeMode::Push;
+    int32_t caller = -1;  // FrameState of the next outer frame
+  };
+  std::vector<BranchFrame> branch_frames_;  // those still to come, outermost first
+  int32_t root_caller_ = -1;                // FrameState of the frame that the root frame returns to
+  ValueId branch_result_ = kNoValue;        // what the last frame returned
   ValueId return_id_ = kNoValue;
   ValueId rare_id_ = kNoValue;
 

@@ -26,6 +26,7 @@ class Session {
   static Session* find_current();
 
   capture::Recorder& recorder() { return recorder_; }
+  const capture::Recorder& recorder() const { return recorder_; }
   runtime::CompileContext& context() { return *context_; }
 
   /// Evaluates a frame that belongs to the recording; goes on with it in plain mode when the recording ends inside.

@@ -187,6 +187,9 @@ ReadResult read_value(NodeKind kind, int32_t n, PyObject* object, PyObject* oper
     case NodeKind::CellContents:
       if (!PyCell_Check(operand)) return {nullptr, false, true};
       return {PyCell_GET(operand)};
+    case NodeKind::Referent:
+      if (!PyWeakref_CheckRefExact(operand)) return {nullptr, false, true};
+      return {PyWeakref_GET_OBJECT(operand)};
     case NodeKind::Slot:
       return read_slot(object, operand);
     case NodeKind::FunctionField:
