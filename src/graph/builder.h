@@ -40,9 +40,11 @@ class REPRISE_EXPORT Builder {
   void add_output(ValueId value) { graph_.outputs.push_back({OutputKind::Value, value, 0}); }
 
  private:
+  ValueId add_result(const ResultMeta& result);
+
   Graph& graph_;
+  RuleCall rule_call_;
   std::vector<ValueId> outs_;
-  std::vector<Value> unused_;
 };
 
 }  // namespace reprise::graph

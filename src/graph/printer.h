@@ -1,6 +1,6 @@
 // Text of a graph. Deterministic, readable, and read back by parser.h to the same graph.
 //
-//   graph {
+//   graph {                                                   "graph functional {" for the functional form
 //     symbol s0 in [2, 4096] hint 8
 //     %0 = parameter mutated : float32[8, s0]
 //     %1 = input : float32[8, 4; 1, 8] @2 storage 3 cuda:0 conj
@@ -13,7 +13,7 @@
 //     backward:
 //     ...
 //     return %4, input 0 %0, view of input 1 %7, view of output 0 %8, output 0 %4, none
-//     copy input 0 <- %9
+//     effect copy input 0 <- %9
 //     gradient of input 0: %12
 //     save %4, %6
 //   }

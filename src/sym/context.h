@@ -4,7 +4,7 @@
 // of two expressions. Both are interned. Division is Python's (rounds to minus infinity; a remainder has the divisor's
 // sign). A number that does not fit is an internal error.
 // What is known: the range of each symbol (from its making), and facts that guards have established (assume_*).
-// Questions answer Yes, No or Unknown, and mark the facts that they used: get_used_facts(). Whoever relies on an answer
+// Questions answer Yes, No or Unknown, and mark the facts that they used: Fact::used. Whoever relies on an answer
 // has to guard those. Simplification itself uses ranges only, never facts: it does not depend on their order.
 // One thread at a time. A context lives as long as any Int of it.
 #pragma once
@@ -165,6 +165,10 @@ class REPRISE_EXPORT Context {
   Range compute_range(std::int64_t constant, std::span<const Term> terms) const;
   Range compute_atom_range(AtomKind kind, Int a, Int b) const;
   static int compare_atoms(std::span<const std::uint32_t> a, std::span<const std::uint32_t> b);
+
+  bool divide_terms(Int a, Int b, Int& quotient, Int& rest);
+  std::int64_t get_content(Int a) const;
+  bool is_in_divisor(Int rest, Int b);  // 0 <= rest < b, by ranges
 
   Int add_slowly(Int a, Int b, std::int64_t sign);
   Int multiply_slowly(Int a, Int b);
