@@ -18,12 +18,15 @@ enum class OpArgKind : uint8_t {
   OptionalTensorList,  // Tensor?[]
   Number,              // Scalar, Scalar?
   NumberList,
-  Int,  // int, SymInt, ScalarType, Layout, MemoryFormat
+  Int,
   IntList,
   Float,
   FloatList,
   Bool,
   BoolList,
+  DType,
+  Layout,
+  MemoryFormat,
   Device,
   Text,
   Generator,
@@ -43,7 +46,8 @@ struct OpReturnInfo {
 };
 
 struct OpInfo {
-  std::string name;  // "aten::add.Tensor"
+  std::string name;    // "aten::add.Tensor"
+  uint32_t index = 0;  // dense, in order of first sight
   std::vector<OpArgInfo> args;
   std::vector<OpReturnInfo> returns;
   uint64_t mutated = 0;            // mask over args, hidden mutations included

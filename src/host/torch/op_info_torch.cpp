@@ -30,10 +30,13 @@ OpArgKind kind_of(const c10::Type& type) {
       return OpArgKind::Number;
     case c10::TypeKind::IntType:
     case c10::TypeKind::SymIntType:
-    case c10::TypeKind::ScalarTypeType:
-    case c10::TypeKind::LayoutType:
-    case c10::TypeKind::MemoryFormatType:
       return OpArgKind::Int;
+    case c10::TypeKind::ScalarTypeType:
+      return OpArgKind::DType;
+    case c10::TypeKind::LayoutType:
+      return OpArgKind::Layout;
+    case c10::TypeKind::MemoryFormatType:
+      return OpArgKind::MemoryFormat;
     case c10::TypeKind::FloatType:
     case c10::TypeKind::SymFloatType:
       return OpArgKind::Float;
@@ -150,6 +153,7 @@ const OpEntry* entry_of(const c10::OperatorHandle& handle) {
   if (entry == nullptr) {
     entry = std::make_unique<OpEntry>(handle);
     entry->name = toString(handle.operator_name());
+    entry->index = static_cast<uint32_t>(all.entries.size()) - 1;
     read_arguments(handle.schema(), *entry);
     read_returns(handle.schema(), *entry);
     read_name(*entry);

@@ -7,11 +7,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "host/torch/op_info.h"
+#include "types/device.h"
+#include "types/dtype.h"
 
 namespace reprise::host {
 
@@ -24,12 +28,19 @@ enum class ScalarOp : uint8_t {
 #define X(name, text, arity, result) name,
 #include "host/torch/scalar_ops.def"
 };
-const char* text_of(ScalarOp op);
+const char* text_of(ScalarOp op);  // "scalar::add", "rng::get"
+
+/// torch's numbers of dtypes and devices; nothing where types/ has no row.
+std::optional<types::DType> dtype_of_torch(int torch_number);
+int torch_number_of(types::DType dtype);
+std::optional<types::Device> device_of_torch(int type, int index);
+/// {type, index}
+std::pair<int, int> torch_numbers_of(types::Device device);
 
 /// What is known of a value when it is made. Tensors are strided.
 struct TraceValueMeta {
   TraceValueKind kind = TraceValueKind::Tensor;
-  int8_t dtype = 0;  // c10::ScalarType
+  int8_t dtype = 0;  // torch's numbers
   int8_t device_type = 0;
   int8_t device_index = -1;
   bool is_conj = false;
@@ -42,13 +53,28 @@ struct TraceValueMeta {
 
 /// One argument. Lists have their elements at [first, first + count) of the call's pool.
 struct OpArg {
-  enum class Kind : uint8_t { None, Value, Int, Float, Bool, Complex, Text, Device, Object, List };
+  enum class Kind : uint8_t {
+    None,
+    Value,
+    Int,
+    Float,
+    Bool,
+    Complex,
+    DType,
+    Layout,
+    MemoryFormat,
+    Device,
+    Text,
+    Object,
+    List,
+  };
   Kind kind = Kind::None;
   bool is_wrapped_number = false;  // a Python number in a tensor's place: Int, Float, Bool, Complex or a scalar value
   int32_t id = -1;                 // Value: the value; List: first; Text: index into the call's texts
   int32_t count = 0;               // List
   union {
-    int64_t integer = 0;  // Int, Bool, Device (type << 8 | index & 0xff), Object (index of a constant)
+    int64_t integer = 0;  // Int, Bool, Object (index of a constant); torch's number of a dtype, layout, format;
+                          // Device: type << 8 | index & 0xff
     double real;
   };
   double imaginary = 0;

@@ -218,7 +218,7 @@ void pin_dtype(const OpEntry& op, const std::vector<ResultMeta>& results, OpCall
   if (!op.is_factory || op.dtype_argument < 0 || results.empty()) return;
   OpArg& dtype = call.pool[static_cast<size_t>(op.dtype_argument)];
   if (dtype.kind != OpArg::Kind::None) return;
-  dtype.kind = OpArg::Kind::Int;
+  dtype.kind = OpArg::Kind::DType;
   dtype.integer = results[0].meta.dtype;
 }
 
@@ -304,7 +304,12 @@ TracedCall read_call(TraceRun::State& state, const OpEntry& op, const c10::IValu
   out.call.pool.resize(op.args.size());
   CallReader reader(state, out);
   for (size_t i = 0; i < op.args.size(); i++) {
-    const OpArg arg = reader.read(args[i]);  // may grow the pool
+    OpArg arg = reader.read(args[i]);  // may grow the pool
+    if (arg.kind == OpArg::Kind::Int) {
+      if (op.args[i].kind == OpArgKind::DType) arg.kind = OpArg::Kind::DType;
+      if (op.args[i].kind == OpArgKind::Layout) arg.kind = OpArg::Kind::Layout;
+      if (op.args[i].kind == OpArgKind::MemoryFormat) arg.kind = OpArg::Kind::MemoryFormat;
+    }
     out.call.pool[i] = arg;
   }
   return out;
