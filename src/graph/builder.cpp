@@ -9,7 +9,7 @@ Builder::Builder(Graph& graph) : graph_(graph), rule_call_(*graph.context, graph
 
 std::optional<NodeId> Builder::try_call(OpId op, std::span<const Arg> args) {
   if (!infer(op, args, rule_call_)) return std::nullopt;
-  const std::uint64_t writes = get_op_info(op).writes;
+  const std::uint64_t writes = get_writes(op, args);
   REPRISE_CHECK(writes == 0 || graph_.form == Form::Recorded,
                 std::string(context().get_op_name(op)) + " writes, the graph is functional");
   outs_.clear();

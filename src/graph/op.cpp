@@ -40,6 +40,19 @@ std::optional<OpId> find_known_op(std::string_view name) {
   return static_cast<OpId>(*found);
 }
 
+std::uint64_t get_writes(OpId op, std::span<const Arg> args) {
+  std::uint64_t writes = get_op_info(op).writes;
+  if (writes == 0) return 0;
+  // (input, weight, bias, running_mean, running_var, training, ...)
+  const bool is_batch_norm = op == OpId::native_batch_norm || op == OpId::_native_batch_norm_legit ||
+                             op == OpId::cudnn_batch_norm || op == OpId::miopen_batch_norm;
+  if (is_batch_norm && args.size() > 5 && args[5].kind() == ArgKind::Bool && !args[5].get_bool()) return 0;
+  for (std::size_t i = 0; i < args.size() && i < 64; ++i) {
+    if (!args[i].is_value() && !args[i].is_list()) writes &= ~(std::uint64_t{1} << i);
+  }
+  return writes;
+}
+
 std::string_view get_family_name(OpFamily family) {
   switch (family) {
 #define X(name, text, doc) \

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "base/export.h"
@@ -60,6 +61,11 @@ struct OpInfo {
 // The row of a known op; for an extern one a row with family Unknown and nothing else.
 REPRISE_EXPORT const OpInfo& get_op_info(OpId op);
 REPRISE_EXPORT std::optional<OpId> find_known_op(std::string_view name);
+
+class Arg;
+// The arguments that this call writes: the row's `writes`, less what is None and what the flags of the call switch off
+// (batch norm in evaluation mode).
+REPRISE_EXPORT std::uint64_t get_writes(OpId op, std::span<const Arg> args);
 
 REPRISE_EXPORT std::string_view get_family_name(OpFamily family);
 
