@@ -101,7 +101,7 @@ class RegionTracer {
       if (now.value != before.value) {
         graph.inputs[i].is_mutated = true;
         graph.effects.push_back({graph::EffectKind::SetData, static_cast<uint32_t>(i), to_id(now.value)});
-      } else if (bumps != 0 && now.requires_grad) {
+      } else if (bumps != 0 && now.has_new_history) {
         differentiable_inputs_.push_back(static_cast<uint32_t>(i));
       }
     }

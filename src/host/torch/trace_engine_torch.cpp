@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "host/torch/python_errors_impl.h"
 #include "host/torch/sym_scalar_impl.h"
 #include "host/torch/trace_tensor_impl.h"
 #include "host/torch/version_autograd_impl.h"
@@ -31,23 +32,12 @@ class GradientSink : public Node {
   std::shared_ptr<at::Tensor> place_;
 };
 
-// Python errors that were set inside of C++ (a hook, a custom Function) are given back as they are.
-template <typename Body>
-bool run_guarded(Body body) {
-  try {
-    body();
-    return true;
-  } catch (python_error& error) {
-    error.restore();
-  } catch (const c10::Error& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
-  }
-  return false;
-}
-
 }  // namespace
+
+bool has_new_history(const at::Tensor& tensor) {
+  const auto& function = tensor.grad_fn();
+  return function != nullptr && dynamic_cast<GradientSink*>(function.get()) == nullptr;
+}
 
 PyObject* TraceRun::add_input(PyObject* object, bool requires_grad, bool is_leaf) {
   const at::Tensor& like = THPVariable_Unpack(object);

@@ -99,6 +99,7 @@ struct TracedTensor {
   int32_t storage = -1;
   bool requires_grad = false;
   bool is_leaf = true;
+  bool has_new_history = false;  // its gradient function was made by the callables
   uint32_t version = 0;
 };
 

@@ -45,6 +45,19 @@ inline TraceTensorImpl* find_trace_tensor(const at::TensorBase& tensor) {
   return impl->key_set().has(kTraceKey) ? static_cast<TraceTensorImpl*>(impl) : nullptr;
 }
 
+/// Runs under the entry's state for a scope (no effect if it is empty).
+class EntryStateScope {
+ public:
+  explicit EntryStateScope(const EntryState& entry);
+  ~EntryStateScope();
+  EntryStateScope(const EntryStateScope&) = delete;
+  EntryStateScope& operator=(const EntryStateScope&) = delete;
+
+ private:
+  struct Saved;
+  std::unique_ptr<Saved> saved_;
+};
+
 struct TraceConstants::Values {
   std::vector<c10::IValue> list;
 };
@@ -98,6 +111,8 @@ TracedCall read_call(TraceRun::State& state, const OpEntry& op, const c10::IValu
 void collect_tensors(const OpEntry& op, const c10::IValue* args, TracedCall& call);
 
 TraceValueMeta meta_of(const at::TensorBase& tensor);
+/// Has the tensor a gradient function that add_input() did not give it?
+bool has_new_history(const at::Tensor& tensor);
 
 /// Metadata of the results by memo or by torch. `alias` of the results are values.
 void infer_by_torch(TraceRun::State& state, const OpEntry& op, const c10::IValue* args, const TracedCall& call,

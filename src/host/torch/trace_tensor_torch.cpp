@@ -120,10 +120,26 @@ EntryState EntryState::capture() {
   return result;
 }
 
-// What a run gives back at its end.
-struct TraceRun::State::Saved {
+struct EntryStateScope::Saved {
   at::ThreadLocalState thread_state;
   caffe2::TypeMeta default_dtype = c10::get_default_dtype();
+};
+
+EntryStateScope::EntryStateScope(const EntryState& entry) : saved_(std::make_unique<Saved>()) {
+  if (entry.state() == nullptr) return;
+  at::ThreadLocalState::setThreadLocalState(entry.state()->thread_state);
+  c10::set_default_dtype(entry.state()->default_dtype);
+}
+
+EntryStateScope::~EntryStateScope() {
+  at::ThreadLocalState::setThreadLocalState(saved_->thread_state);
+  c10::set_default_dtype(saved_->default_dtype);
+}
+
+// What a run gives back at its end.
+struct TraceRun::State::Saved {
+  explicit Saved(const EntryState& entry) : scope(entry) {}
+  EntryStateScope scope;
   at::Tensor rng_state;
 };
 
@@ -222,31 +238,26 @@ TraceRun::TraceRun(TraceContext& context, OpSink& sink, const EntryState& entry)
   is_key_ours = true;
   state_->context = &context;
   state_->sink = &sink;
-  state_->saved = std::make_unique<State::Saved>();
+  state_->saved = std::make_unique<State::Saved>(entry);
   {
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     const std::lock_guard lock(generator.mutex());
     state_->saved->rng_state = generator.get_state();
-  }
-  if (entry.state() != nullptr) {
-    at::ThreadLocalState::setThreadLocalState(entry.state()->thread_state);
-    c10::set_default_dtype(entry.state()->default_dtype);
   }
   current = state_.get();
   c10::impl::tls_set_dispatch_key_included(kTraceKey, true);
 }
 
 TraceRun::~TraceRun() {
-  at::ThreadLocalState::setThreadLocalState(state_->saved->thread_state);
-  c10::set_default_dtype(state_->saved->default_dtype);
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
   {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
     const std::lock_guard lock(generator.mutex());
     generator.set_state(state_->saved->rng_state);
   }
   // Hooks hold the places of gradients, and so does the graph: cut the cycles while the run is still known.
   state_->inputs.clear();
   current = nullptr;
+  state_->saved.reset();
 }
 
 TracedTensor TraceRun::describe(PyObject* object) const {
@@ -258,6 +269,7 @@ TracedTensor TraceRun::describe(PyObject* object) const {
   result.storage = state_->storage_of(impl->storage());
   result.requires_grad = tensor.requires_grad();
   result.is_leaf = tensor.is_leaf();
+  result.has_new_history = has_new_history(tensor);
   result.version = static_cast<uint32_t>(tensor._version());
   return result;
 }
