@@ -26,12 +26,9 @@ class RegionCallables {
   virtual bool call(std::span<PyObject* const> inputs, host::TraceRun* run, std::vector<PyObject*>& outputs) = 0;
 };
 
-/// One input; everything is guarded by the entry. Its metadata are those of `example`.
+/// One input; everything is guarded by the entry. All inputs of a region are described together.
 struct RegionInput {
-  PyObject* example = nullptr;  // a tensor, only looked at while tracing
-  bool requires_grad = false;
-  bool is_leaf = true;
-  bool is_view = false;
+  host::TraceInput like;
   graph::InputKind kind = graph::InputKind::Plain;
 };
 
@@ -60,8 +57,9 @@ struct AliasFacts {
 struct RegionTrace {
   explicit RegionTrace(std::shared_ptr<graph::Context> context) : graph(std::move(context)) {}
 
-  graph::Graph graph;  // recorded form; joint if there is a differentiable result
+  graph::Graph graph;  // recorded form; joint if there is a differentiable result, with a gradient for each input
   size_t forward_node_count = 0;
+  bool is_grad_mode = true;                    // at entry
   size_t input_count = 0;                      // Graph::inputs[0 ... input_count) are the region's, in order
   host::TraceConstants constants;
   std::vector<int32_t> captured;               // constants behind the captured inputs, in order of Graph::inputs

@@ -54,11 +54,15 @@ class RegionTracer {
     if (!add_inputs()) return fail();
     if (!callables_.call(input_objects_.objects, &run_, outputs_.objects)) return fail();
     if (!recording_.failure().empty()) return fail(recording_.failure());
+    if (const graph::Node* node = find_write_to_captured()) {
+      return fail(std::string(graph::get_op_name(recording_.graph(), *node)) +
+                  " writes to a tensor that came from outside of the region");
+    }
     trace_.forward_node_count = recording_.graph().nodes.size();
     note_mutations();
     if (std::string problem = describe_outputs(); !problem.empty()) return fail(problem);
     for (const uint32_t i : differentiable_inputs_) {
-      if (inputs_[i].is_view) return fail("an input that is a view and needs a gradient is written to");
+      if (inputs_[i].like.is_view) return fail("an input that is a view and needs a gradient is written to");
     }
     collect_roots();
     if (!trace_.differentiable.empty() && !differentiate()) return fail();
@@ -79,7 +83,7 @@ class RegionTracer {
 
   bool add_inputs() {
     for (const RegionInput& input : inputs_) {
-      PyObject* tensor = run_.add_input(input.example, input.requires_grad, input.is_leaf);
+      PyObject* tensor = run_.add_input(input.like);
       if (tensor == nullptr) return false;
       input_objects_.objects.push_back(tensor);
       const host::TracedTensor traced = run_.describe(tensor);
@@ -87,7 +91,28 @@ class RegionTracer {
       recording_.set_input(traced.value, input.kind);
     }
     trace_.input_count = inputs_.size();
+    trace_.is_grad_mode = run_.is_grad_mode();
     return true;
+  }
+
+  const graph::Node* find_write_to_captured() {
+    const graph::Graph& graph = recording_.graph();
+    if (graph.inputs.size() == inputs_.size()) return nullptr;
+    std::vector<graph::StorageId> captured;
+    for (size_t i = inputs_.size(); i < graph.inputs.size(); i++) {
+      captured.push_back(graph.get_meta(graph.inputs[i].value).storage);
+    }
+    for (const graph::Node& node : graph.nodes) {
+      bool writes = false;
+      for (size_t i = 0; i < node.args.size() && node.mut != 0; i++) {
+        if (((node.mut >> i) & 1) == 0) continue;
+        graph::for_each_value(node.args[i], [&](ValueId id) {
+          writes |= std::find(captured.begin(), captured.end(), graph.get_meta(id).storage) != captured.end();
+        });
+      }
+      if (writes) return &node;
+    }
+    return nullptr;
   }
 
   // Writes move the version; `.data =` and set_() move the value or the storage.
@@ -166,7 +191,6 @@ class RegionTracer {
       recording_.set_input(tangents[i], graph::InputKind::Tangent);
     }
     for (size_t i = 0; i < inputs_.size(); i++) {
-      if (!inputs_[i].requires_grad) continue;
       const host::TraceValueId gradient = run_.input_gradient(i);
       recording_.graph().gradients.push_back(
           {gradient == host::kNoTraceValue ? ValueId() : to_id(gradient), static_cast<uint32_t>(i)});
@@ -179,6 +203,7 @@ class RegionTracer {
     AliasFacts& facts = trace_.alias_facts;
     facts.groups = graph::find_aliased_inputs(graph);
     for (const uint32_t i : differentiable_inputs_) facts.no_views.push_back(i);
+    std::erase_if(facts.groups, [&](const std::vector<uint32_t>& group) { return group.front() >= inputs_.size(); });
     for (size_t i = 0; i < inputs_.size(); i++) facts.needs_storage_identity |= trace_.version_bumps[i] != 0;
     facts.needs_storage_identity |= !graph.effects.empty();
     for (const graph::Output& output : graph.outputs) {

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "aot/eager_code.h"
 #include "aot/region.h"
 #include "graph/printer.h"
 #include "graph/verify.h"
@@ -47,63 +48,124 @@ class PythonCallables final : public aot::RegionCallables {
   PyObject* function_;
 };
 
-struct Region {
-  Region(PyObject* function) : callables(function) {}
-  PythonCallables callables;
+constexpr char kTrace[] = "trace";
+constexpr char kCode[] = "code";
+
+struct Trace {
   std::shared_ptr<graph::Context> context = std::make_shared<graph::Context>();
   std::unique_ptr<aot::RegionTrace> trace;
 };
 
-constexpr char kRegion[] = "region";
-Region& get_region(PyObject* capsule) { return *static_cast<Region*>(PyCapsule_GetPointer(capsule, kRegion)); }
+template <typename T>
+T& get(PyObject* capsule, const char* name) {
+  return *static_cast<T*>(PyCapsule_GetPointer(capsule, name));
+}
+aot::EagerCode& get_code(PyObject* capsule) { return *get<std::shared_ptr<aot::EagerCode>>(capsule, kCode); }
 
-bool get_flag(PyObject* tensor, const char* name) {
-  PyObject* value = PyObject_GetAttrString(tensor, name);
-  const bool result = value != nullptr && PyObject_IsTrue(value) == 1;
-  Py_XDECREF(value);
-  return result;
+template <typename T>
+PyObject* make_capsule(std::unique_ptr<T> value, const char* name) {
+  return PyCapsule_New(value.release(), name,
+                       [](PyObject* capsule) { delete &get<T>(capsule, PyCapsule_GetName(capsule)); });
 }
 
 std::vector<aot::RegionInput> list_inputs(PyObject* inputs) {
   std::vector<aot::RegionInput> result;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(inputs); i++) {
-    PyObject* tensor = PyList_GET_ITEM(inputs, i);
-    aot::RegionInput& input = result.emplace_back();
-    input.example = tensor;
-    input.requires_grad = get_flag(tensor, "requires_grad");
-    input.is_leaf = get_flag(tensor, "is_leaf");
-    PyObject* is_view = PyObject_CallMethod(tensor, "_is_view", nullptr);
-    input.is_view = is_view == Py_True;
-    Py_XDECREF(is_view);
+    result.push_back({host::describe_input(PyList_GET_ITEM(inputs, i)), graph::InputKind::Plain});
   }
   return result;
 }
 
-// trace(callable, inputs): the region
+PyObject* fail(const base::Unsupported& unsupported) {
+  PyErr_SetString(PyExc_RuntimeError, unsupported.text.c_str());
+  return nullptr;
+}
+
+// trace(callable, inputs): the recorded graph
 PyObject* py_trace(PyObject*, PyObject* args) {
   PyObject *function, *inputs;
   if (!PyArg_ParseTuple(args, "OO!", &function, &PyList_Type, &inputs)) return nullptr;
-  auto region = std::make_unique<Region>(function);
-  auto traced = aot::trace_region(trace_context(), region->context, region->callables, list_inputs(inputs),
+  auto result = std::make_unique<Trace>();
+  PythonCallables callables(function);
+  auto traced = aot::trace_region(trace_context(), result->context, callables, list_inputs(inputs),
                                   host::EntryState::capture());
-  if (!traced.is_ok()) {
-    PyErr_SetString(PyExc_RuntimeError, traced.unsupported().text.c_str());
-    return nullptr;
-  }
-  region->trace = std::make_unique<aot::RegionTrace>(std::move(traced).value());
-  graph::verify_graph(region->trace->graph);
-  return PyCapsule_New(region.release(), kRegion,
-                       [](PyObject* capsule) { delete &get_region(capsule); });
+  if (!traced) return fail(traced.unsupported());
+  result->trace = std::make_unique<aot::RegionTrace>(std::move(traced).value());
+  graph::verify_graph(result->trace->graph);
+  return make_capsule(std::move(result), kTrace);
 }
 
-PyObject* py_text(PyObject*, PyObject* capsule) { return to_python(graph::print_graph(get_region(capsule).trace->graph)); }
+PyObject* py_text(PyObject*, PyObject* capsule) {
+  return to_python(graph::print_graph(get<Trace>(capsule, kTrace).trace->graph));
+}
 PyObject* py_node_count(PyObject*, PyObject* capsule) {
-  return PyLong_FromSize_t(get_region(capsule).trace->graph.nodes.size());
+  return PyLong_FromSize_t(get<Trace>(capsule, kTrace).trace->graph.nodes.size());
+}
+
+// compile(callable, inputs): code
+PyObject* py_compile(PyObject*, PyObject* args) {
+  PyObject *function, *inputs;
+  if (!PyArg_ParseTuple(args, "OO!", &function, &PyList_Type, &inputs)) return nullptr;
+  auto code = aot::make_eager_code(trace_context(), std::make_shared<PythonCallables>(function), list_inputs(inputs),
+                                   host::EntryState::capture());
+  if (!code) return fail(code.unsupported());
+  return make_capsule(std::make_unique<std::shared_ptr<aot::EagerCode>>(std::move(code).value()), kCode);
+}
+
+// call(code, inputs): the outputs
+PyObject* py_call(PyObject*, PyObject* args) {
+  PyObject *capsule, *inputs;
+  if (!PyArg_ParseTuple(args, "OO!", &capsule, &PyList_Type, &inputs)) return nullptr;
+  const auto code = std::static_pointer_cast<host::RegionCode>(get<std::shared_ptr<aot::EagerCode>>(capsule, kCode));
+  PyObject** items = PySequence_Fast_ITEMS(inputs);
+  std::vector<PyObject*> outputs;
+  if (!host::call_region(code, {items, static_cast<size_t>(PyList_GET_SIZE(inputs))}, outputs)) return nullptr;
+  PyObject* list = PyList_New(static_cast<Py_ssize_t>(outputs.size()));
+  for (size_t i = 0; i < outputs.size(); i++) PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), outputs[i]);
+  return list;
+}
+
+PyObject* py_code_texts(PyObject*, PyObject* capsule) {
+  const aot::EagerCode& code = get_code(capsule);
+  return Py_BuildValue("{s:N,s:N,s:N,s:N}", "recorded", to_python(graph::print_graph(code.trace().graph)), "functional",
+                       to_python(graph::print_graph(code.functional_graph())), "forward",
+                       to_python(graph::print_graph(code.forward_graph())), "backward",
+                       to_python(graph::print_graph(code.backward_graph())));
+}
+
+template <typename T>
+PyObject* to_int_list(const std::vector<T>& numbers) {
+  PyObject* list = PyList_New(static_cast<Py_ssize_t>(numbers.size()));
+  for (size_t i = 0; i < numbers.size(); i++) {
+    PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), PyLong_FromSize_t(numbers[i]));
+  }
+  return list;
+}
+
+PyObject* py_counts(PyObject*, PyObject* capsule) {
+  const aot::EagerCode::Counts counts = get_code(capsule).counts();
+  const aot::AliasFacts& facts = get_code(capsule).trace().alias_facts;
+  PyObject* groups = PyList_New(0);
+  for (const auto& group : facts.groups) {
+    PyObject* list = to_int_list(group);
+    PyList_Append(groups, list);
+    Py_DECREF(list);
+  }
+  return Py_BuildValue("{s:n,s:n,s:n,s:n,s:n,s:N,s:N,s:N,s:N}", "nodes",
+                       static_cast<Py_ssize_t>(get_code(capsule).trace().graph.nodes.size()), "saved",
+                       static_cast<Py_ssize_t>(get_code(capsule).forward_graph().saved.size()), "inference",
+                       static_cast<Py_ssize_t>(counts.inference_instructions), "forward",
+                       static_cast<Py_ssize_t>(counts.forward_instructions), "clones",
+                       static_cast<Py_ssize_t>(counts.forward_clones), "backward",
+                       to_int_list(counts.backward_instructions), "needs_storage_identity",
+                       PyBool_FromLong(facts.needs_storage_identity), "groups", groups, "no_views",
+                       to_int_list(facts.no_views));
 }
 
 PyObject* py_is_trace(PyObject*, PyObject* tensor) {
   return PyBool_FromLong(current_run != nullptr && current_run->describe(tensor).value != host::kNoTraceValue);
 }
+PyObject* py_in_run(PyObject*, PyObject*) { return PyBool_FromLong(current_run != nullptr); }
 PyObject* py_item(PyObject*, PyObject* tensor) { return current_run->item(tensor); }
 PyObject* py_rng_get(PyObject*, PyObject*) { return PyLong_FromLong(current_run->get_rng_state()); }
 PyObject* py_rng_set(PyObject*, PyObject* value) {
@@ -144,7 +206,12 @@ PyMethodDef methods[] = {
     {"trace", py_trace, METH_VARARGS, nullptr},
     {"text", py_text, METH_O, nullptr},
     {"node_count", py_node_count, METH_O, nullptr},
+    {"compile", py_compile, METH_VARARGS, nullptr},
+    {"call", py_call, METH_VARARGS, nullptr},
+    {"texts", py_code_texts, METH_O, nullptr},
+    {"counts", py_counts, METH_O, nullptr},
     {"is_trace", py_is_trace, METH_O, nullptr},
+    {"in_run", py_in_run, METH_NOARGS, nullptr},
     {"item", py_item, METH_O, nullptr},
     {"rng_get", py_rng_get, METH_NOARGS, nullptr},
     {"rng_set", py_rng_set, METH_O, nullptr},

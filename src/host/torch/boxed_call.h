@@ -39,6 +39,9 @@ class ValueList {
   std::unique_ptr<Values> values_;
 };
 
+/// `inputs`, then some of the constants.
+ValueList append_constants(const ValueList& inputs, const TraceConstants& constants, std::span<const int32_t> indices);
+
 struct BoxedInstruction {
   const OpInfo* op = nullptr;  // nullptr: scalar_op
   ScalarOp scalar_op = ScalarOp::Item;

@@ -436,6 +436,15 @@ void BoxedProgram::run(const ValueList& inputs, ValueList& outputs) const {
   }
 }
 
+ValueList append_constants(const ValueList& inputs, const TraceConstants& constants, std::span<const int32_t> indices) {
+  ValueList result;
+  result.values().list = inputs.values().list;
+  for (const int32_t index : indices) {
+    result.values().list.push_back(constants.values().list[static_cast<size_t>(index)]);
+  }
+  return result;
+}
+
 ValueList::ValueList() : values_(std::make_unique<Values>()) {}
 ValueList::~ValueList() = default;
 ValueList::ValueList(ValueList&&) noexcept = default;

@@ -39,32 +39,42 @@ bool has_new_history(const at::Tensor& tensor) {
   return function != nullptr && dynamic_cast<GradientSink*>(function.get()) == nullptr;
 }
 
-PyObject* TraceRun::add_input(PyObject* object, bool requires_grad, bool is_leaf) {
-  const at::Tensor& like = THPVariable_Unpack(object);
+TraceInput describe_input(PyObject* object) {
+  const at::Tensor& tensor = THPVariable_Unpack(object);
+  TraceInput input;
+  input.requires_grad = tensor.requires_grad();
+  input.is_leaf = tensor.is_leaf();
+  input.is_view = tensor.is_view();
+  input.is_supported = tensor.layout() == c10::kStrided && !tensor.is_nested() && tensor.has_storage() &&
+                       !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+  if (!input.is_supported) return input;
+  input.meta = meta_of(tensor);
+  input.storage = tensor.storage().unsafeGetStorageImpl();
+  input.storage_bytes = tensor.storage().nbytes();
+  input.is_wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  return input;
+}
+
+PyObject* TraceRun::add_input(const TraceInput& input) {
   at::Tensor tensor;
   const bool made = run_guarded([&] {
-    TORCH_CHECK(like.layout() == c10::kStrided && !like.is_nested(), "reprise: an input that is not strided");
-    const c10::Storage* storage = nullptr;
-    c10::StorageImpl* real = like.storage().unsafeGetStorageImpl();
-    const auto found = state_->input_storages.find(real);
-    if (found != state_->input_storages.end()) storage = &found->second;
-    TraceValueMeta meta = meta_of(like);
-    tensor = state_->make_tensor(std::move(meta), storage);
-    TraceTensorImpl* impl = find_trace_tensor(tensor);
-    impl->set_storage_keep_dtype(c10::Storage(impl->storage()));
-    // As large as the real one: views with as_strided and resizes see the same bounds.
-    if (storage == nullptr) {
-      impl->storage().set_nbytes(like.storage().nbytes());
-      state_->input_storages.emplace(real, impl->storage());
+    if (!input.is_supported) fail_trace(*state_, "an input that is not strided");
+    const auto found = state_->input_storages.find(input.storage);
+    const bool is_new = found == state_->input_storages.end();
+    tensor = state_->make_tensor(input.meta, is_new ? nullptr : &found->second);
+    if (is_new) {
+      // As large as the real one: as_strided and resize_ see the same bounds.
+      tensor.storage().set_nbytes(input.storage_bytes);
+      state_->input_storages.emplace(input.storage, tensor.storage());
     }
-    if (like.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
+    if (input.is_wrapped_number) tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
     auto gradient = std::make_shared<at::Tensor>();
-    if (requires_grad && is_leaf) {
+    if (input.requires_grad && input.is_leaf) {
       tensor.set_requires_grad(true);
       tensor.register_hook([gradient](const at::Tensor& value) { *gradient = value; });
-    } else if (requires_grad) {
+    } else if (input.requires_grad) {
       auto sink = make_node<GradientSink>(gradient);
-      const uint32_t number = sink->add_input_metadata(tensor);
+      const auto number = static_cast<uint32_t>(sink->add_input_metadata(tensor));
       torch::autograd::impl::set_gradient_edge(tensor, Edge(std::move(sink), number));
     }
     state_->inputs.push_back({tensor, std::move(gradient)});

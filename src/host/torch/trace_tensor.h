@@ -93,6 +93,20 @@ class TraceConstants {
   std::unique_ptr<Values> values_;
 };
 
+/// What an input looks like. Holds no tensor; `storage` only tells inputs that were described together which of them
+/// share one.
+struct TraceInput {
+  TraceValueMeta meta;
+  const void* storage = nullptr;
+  size_t storage_bytes = 0;
+  bool is_wrapped_number = false;
+  bool requires_grad = false;
+  bool is_leaf = true;
+  bool is_view = false;
+  bool is_supported = false;  // strided and plain
+};
+TraceInput describe_input(PyObject* tensor);
+
 /// What a run may know of a tensor of its own.
 struct TracedTensor {
   TraceValueId value = kNoTraceValue;  // kNoTraceValue: not a trace tensor
@@ -111,14 +125,16 @@ class TraceRun {
   TraceRun(const TraceRun&) = delete;
   TraceRun& operator=(const TraceRun&) = delete;
 
-  /// A trace tensor like `tensor`; inputs over one storage get one trace storage. Not a leaf: in-place operations on it
-  /// are as legal as they were.
-  PyObject* add_input(PyObject* tensor, bool requires_grad, bool is_leaf);
+  /// A trace tensor like `input`; inputs over one storage get one trace storage. Where the input is no leaf, in-place
+  /// operations on it are legal.
+  PyObject* add_input(const TraceInput& input);
   /// The gradients that a backward pass inside or after the callables brought to input `index` (its number is the order
   /// of add_input); kNoTraceValue: none.
   TraceValueId input_gradient(size_t index) const;
 
   TracedTensor describe(PyObject* tensor) const;
+  /// Of this thread, now.
+  bool is_grad_mode() const;
 
   /// Runs the autograd engine from `roots` (trace tensors). A fresh tangent is made for each, like the root or with
   /// `strides[i]` if not empty, and its value appended to `tangents`.

@@ -74,7 +74,7 @@ struct TraceRun::State {
   TraceValueId value_count = 0;
   std::unordered_map<c10::StorageImpl*, int32_t> storages;
   std::vector<c10::Storage> kept_storages;  // addresses must not be used again
-  std::unordered_map<c10::StorageImpl*, c10::Storage> input_storages;
+  std::unordered_map<const void*, c10::Storage> input_storages;
   std::unordered_map<c10::TensorImpl*, TraceValueId> captured;
   TraceConstants constants;
   std::string failure;

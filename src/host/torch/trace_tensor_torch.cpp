@@ -274,6 +274,7 @@ TracedTensor TraceRun::describe(PyObject* object) const {
   return result;
 }
 
+bool TraceRun::is_grad_mode() const { return c10::GradMode::is_enabled(); }
 const std::string& TraceRun::failure() const { return state_->failure; }
 TraceConstants TraceRun::take_constants() { return std::move(state_->constants); }
 
