@@ -24,6 +24,8 @@ class RegionCallables {
   /// (tensors). `run` is the trace run that it happens under, for models such as item(); nullptr: live, under autograd.
   /// False with a Python exception set on failure; then `outputs` is unchanged.
   virtual bool call(std::span<PyObject* const> inputs, host::TraceRun* run, std::vector<PyObject*>& outputs) = 0;
+  /// The run that call() was given is over: hooks in the backward were under it too.
+  virtual void end_run() {}
 };
 
 /// One input; everything is guarded by the entry. All inputs of a region are described together.
@@ -59,6 +61,7 @@ struct RegionTrace {
 
   graph::Graph graph;  // recorded form; joint if there is a differentiable result, with a gradient for each input
   size_t forward_node_count = 0;
+  size_t forward_value_count = 0;
   bool is_grad_mode = true;                    // at entry
   size_t input_count = 0;                      // Graph::inputs[0 ... input_count) are the region's, in order
   host::TraceConstants constants;

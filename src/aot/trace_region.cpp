@@ -49,6 +49,9 @@ class RegionTracer {
         callables_(callables),
         inputs_(inputs),
         tangents_(tangents) {}
+  ~RegionTracer() { callables_.end_run(); }
+  RegionTracer(const RegionTracer&) = delete;
+  RegionTracer& operator=(const RegionTracer&) = delete;
 
   base::Result<RegionTrace> trace() {
     if (!add_inputs()) return fail();
@@ -59,6 +62,7 @@ class RegionTracer {
                   " writes to a tensor that came from outside of the region");
     }
     trace_.forward_node_count = recording_.graph().nodes.size();
+    trace_.forward_value_count = recording_.graph().values.size();
     note_mutations();
     if (std::string problem = describe_outputs(); !problem.empty()) return fail(problem);
     for (const uint32_t i : differentiable_inputs_) {

@@ -3,8 +3,6 @@
 A callable takes a list of tensors and returns any nesting of lists, tuples and dicts of tensors.
 """
 
-import contextlib
-
 import torch
 
 from tests.aot.build import load
@@ -24,20 +22,21 @@ class RngState:
         return self
 
 
-@contextlib.contextmanager
-def models():
+def install_models():
     """The recorder's models of calls that give Python values, as far as the tests need them."""
-    get = lambda: RngState(native.rng_get())  # noqa: E731
-    set_ = lambda state: native.rng_set(state.value)  # noqa: E731
-    torch.get_rng_state = torch.random.get_rng_state = get
-    torch.set_rng_state = torch.random.set_rng_state = set_
+
+    def get_rng_state():
+        return RngState(native.rng_get()) if native.in_run() else _get_rng_state()
+
+    def set_rng_state(state):
+        native.rng_set(state.value) if native.in_run() else _set_rng_state(state)
+
+    torch.get_rng_state = torch.random.get_rng_state = get_rng_state
+    torch.set_rng_state = torch.random.set_rng_state = set_rng_state
     torch.Tensor.item = lambda tensor: native.item(tensor) if native.is_trace(tensor) else _item(tensor)
-    try:
-        yield
-    finally:
-        torch.get_rng_state = torch.random.get_rng_state = _get_rng_state
-        torch.set_rng_state = torch.random.set_rng_state = _set_rng_state
-        torch.Tensor.item = _item
+
+
+install_models()
 
 
 def flatten(value, into):
@@ -54,12 +53,8 @@ def flatten(value, into):
 
 class Compiled:
     def __init__(self, function, inputs):
-        def callables(tensors):
-            # Live: the callables run again to differentiate twice.
-            with models() if native.in_run() else contextlib.nullcontext():
-                return flatten(function(tensors), [])
-
-        self.code = native.compile(callables, list(inputs))
+        self.function = lambda tensors: flatten(function(tensors), [])
+        self.code = native.compile(self.function, list(inputs))
 
     def __call__(self, *inputs):
         return native.call(self.code, list(inputs))
@@ -74,11 +69,7 @@ class Compiled:
 
 
 def trace(function, inputs):
-    def callables(tensors):
-        with models():
-            return flatten(function(tensors), [])
-
-    return native.trace(callables, list(inputs))
+    return native.trace(lambda tensors: flatten(function(tensors), []), list(inputs))
 
 
 def copies(inputs):

@@ -32,17 +32,18 @@ class PythonCallables final : public aot::RegionCallables {
   ~PythonCallables() override { Py_DECREF(function_); }
 
   bool call(std::span<PyObject* const> inputs, host::TraceRun* run, std::vector<PyObject*>& outputs) override {
-    host::TraceRun* const outer = std::exchange(current_run, run);
+    current_run = run;
     PyObject* list = PyList_New(static_cast<Py_ssize_t>(inputs.size()));
     for (size_t i = 0; i < inputs.size(); i++) PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), Py_NewRef(inputs[i]));
     PyObject* result = PyObject_CallOneArg(function_, list);
     Py_DECREF(list);
-    current_run = outer;
     if (result == nullptr) return false;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(result); i++) outputs.push_back(Py_NewRef(PyList_GET_ITEM(result, i)));
     Py_DECREF(result);
     return true;
   }
+
+  void end_run() override { current_run = nullptr; }
 
  private:
   PyObject* function_;

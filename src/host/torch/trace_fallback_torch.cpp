@@ -157,6 +157,24 @@ bool take_lifted(TraceRun::State& state, const OpEntry& op, const TracedCall& ca
   return true;
 }
 
+// a.set_(b): a is another tensor object for the value of b.
+bool take_set(TraceRun::State& state, const OpEntry& op, torch::jit::Stack* stack) {
+  if (!op.name.starts_with("aten::set_")) return false;
+  const size_t base = stack->size() - op.args.size();
+  TraceTensorImpl *target = nullptr, *source = nullptr;
+  if (op.name == "aten::set_.source_Tensor") {
+    target = find_trace_tensor((*stack)[base].toTensor());
+    source = find_trace_tensor((*stack)[base + 1].toTensor());
+  }
+  if (target == nullptr || source == nullptr) fail_trace(state, "the storage of a tensor is replaced (" + op.name + ")");
+  target->set_storage_keep_dtype(c10::Storage(source->storage()));
+  target->set_sizes_and_strides(source->sizes(), source->strides(), source->storage_offset());
+  target->value = source->value;
+  target->constant = source->constant;
+  stack->resize(base + 1);
+  return true;
+}
+
 class ResultMaker {
  public:
   ResultMaker(TraceRun::State& state, const TracedCall& call) : state_(state), call_(call) {}
@@ -227,7 +245,7 @@ void trace_op(TraceRun::State& state, const OpEntry& op, torch::jit::Stack* stac
   const c10::IValue* args = stack->data() + base;
   TracedCall call;
   collect_tensors(op, args, call);
-  if (take_item(state, op, stack) || take_lifted(state, op, call, stack)) return;
+  if (take_item(state, op, stack) || take_lifted(state, op, call, stack) || take_set(state, op, stack)) return;
   const bool has_tensors = !call.tensors.empty() || call.has_real_tensors;
   if (!has_tensors && !op.is_factory && !op.is_random) return run_for_real(op.handle, stack);
   if (!op.returns_tensors) {
