@@ -227,7 +227,8 @@ def add_views():
 
 
 def add_copies():
-    layouts = [T(2, 3), T(2, 3, strides=(1, 2)), T(2, 3, strides=(6, 2)), T(2, 3, strides=(0, 1)), channels_last(2, 3, 4, 5)]
+    layouts = [T(2, 3), T(2, 3, strides=(1, 2)), T(2, 3, strides=(6, 2)), T(2, 3, strides=(0, 1))]
+    layouts.append(channels_last(2, 3, 4, 5))
     for layout in layouts:
         for format in [torch.contiguous_format, torch.preserve_format]:
             case("clone", layout, memory_format=format)
@@ -408,11 +409,13 @@ def add_networks():
     case("convolution", T(2, 4, 8, 8), T(4, 1, 3, 3), None, [1, 1], [1, 1], [1, 1], False, [0, 0], 4)
     case("convolution", T(2, 3, 4, 4), T(3, 5, 3, 3), None, [2, 2], [1, 1], [1, 1], True, [1, 1], 1)
     case("convolution", T(1, 3, 4, 4, 4), T(2, 3, 1, 1, 1), None, [1], [0], [1], False, [0], 1)
-    for layout, weight in [(x, w), (channels_last(2, 3, 8, 8), w), (channels_last(2, 3, 8, 8), channels_last(4, 3, 3, 3))]:
+    last, last_weight = channels_last(2, 3, 8, 8), channels_last(4, 3, 3, 3)
+    for layout, weight in [(x, w), (last, w), (last, last_weight)]:
         grad = T(2, 4, 6, 6) if layout is x else channels_last(2, 4, 6, 6)
         for mask in [[True, True, True], [False, True, False]]:
             case("convolution_backward", grad, layout, weight, [4], *plain, mask)
-    case("convolution_backward", T(2, 4, 6), T(2, 3, 8), T(4, 3, 3), [0], [1], [0], [1], False, [0], 1, [True, True, False])
+    narrow = ([0], [1], [0], [1], False, [0], 1, [True, True, False])
+    case("convolution_backward", T(2, 4, 6), T(2, 3, 8), T(4, 3, 3), *narrow)
     for layout in [x, channels_last(2, 3, 8, 8), T(3, 8, 8)]:
         case("max_pool2d_with_indices", layout, [3, 3], [2, 2], [1, 1])
         case("max_pool2d_with_indices", layout, [3, 3], [2, 2], [1, 1], [1, 1], True)
@@ -636,7 +639,8 @@ def write_case(writer, name, args, kwargs, ids):
     before = iter(made)
     real = [make_real(v, before) for v in bound]
     positional = [v for a, v in zip(schema.arguments, real, strict=True) if not a.kwarg_only]
-    keywords = {a.name: v for a, v in zip(schema.arguments, real, strict=True) if a.kwarg_only and a.name != "generator"}
+    keywords = {a.name: v for a, v in zip(schema.arguments, real, strict=True) if a.kwarg_only}
+    keywords.pop("generator", None)
     result = op(*positional, **keywords)
     returns = [] if result is None else list(result) if isinstance(result, tuple) else [result]
     names, types = [], []
@@ -652,7 +656,8 @@ def write_case(writer, name, args, kwargs, ids):
             if value.untyped_storage()._cdata == tensor.untyped_storage()._cdata:
                 storage = number
         ids[0] += 1
-        text = print_type(value.shape, value.stride(), value.dtype, value.storage_offset(), storage, value.is_conj(), value.is_neg())
+        flags = (value.is_conj(), value.is_neg())
+        text = print_type(value.shape, value.stride(), value.dtype, value.storage_offset(), storage, *flags)
         return f"%{ids[0]}", text
 
     for value in returns:

@@ -1,6 +1,6 @@
 """The expectations of the shape rules are what this PyTorch gives."""
 
-import rule_cases
+from tests.graph import rule_cases
 
 
 def test_the_expectations_are_those_of_this_pytorch():
