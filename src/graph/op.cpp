@@ -8,17 +8,22 @@
 
 namespace reprise::graph {
 
+// The rules are in rules/, by family; a rule of several ops is declared again.
+#define X(id, name, family, writes, hidden, flags, rule) bool rule(RuleCall& call);
+#include "graph/ops.def"
+#undef X
+
+bool ask_host(RuleCall&) { return false; }
+
 namespace {
 
-constexpr InferRule Ask = nullptr;
-
 constexpr OpInfo kOps[] = {
-#define X(id, name, family, writes, hidden, flags, rule) {name, OpFamily::family, writes, hidden, flags, nullptr},
+#define X(id, name, family, writes, hidden, flags, rule) {name, OpFamily::family, writes, hidden, flags, rule},
 #include "graph/ops.def"
 #undef X
 };
 
-constexpr OpInfo kExternOp = {"", OpFamily::Unknown, 0, 0, kPlain, Ask};
+constexpr OpInfo kExternOp = {"", OpFamily::Unknown, 0, 0, kPlain, ask_host};
 
 // Indices of kOps in order of the names.
 constexpr auto kOrder = [] {

@@ -55,7 +55,7 @@ struct OpInfo {
   std::uint64_t writes;  // argument i is written if bit i is set; hidden ones included
   std::uint64_t hidden;  // of those, the ones that torch's schema does not say
   std::uint16_t flags;
-  InferRule rule;  // nullptr: none
+  InferRule rule;  // ask_host: there is none
 };
 
 // The row of a known op; for an extern one a row with family Unknown and nothing else.
