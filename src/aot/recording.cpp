@@ -58,8 +58,8 @@ host::TraceValueMeta to_host_meta(const graph::TensorMeta& meta) {
   return result;
 }
 
-Recording::Recording(std::shared_ptr<graph::Context> context, types::DType default_dtype)
-    : graph_(std::move(context)), rule_call_(*graph_.context, graph_.values, default_dtype) {}
+Recording::Recording(std::shared_ptr<graph::Context> context)
+    : graph_(std::move(context)), rule_call_(*graph_.context, graph_.values) {}
 
 void Recording::fail(std::string text) {
   if (failure_.empty()) failure_ = std::move(text);
@@ -194,6 +194,7 @@ std::span<const Arg> Recording::to_args(const host::OpCall& call) {
 bool Recording::infer_results(const host::OpCall& call, std::vector<host::ResultMeta>& results) {
   const graph::OpId op = op_of(*call.op);
   const std::span<const Arg> args = to_args(call);
+  rule_call_.default_dtype = host::dtype_of_torch(call.default_dtype).value_or(types::DType::Float32);
   if (!graph::is_known(op) || !graph::infer(op, args, rule_call_)) return false;
   for (const graph::ResultMeta& known : rule_call_.results()) {
     host::ResultMeta& result = results.emplace_back();
@@ -208,6 +209,8 @@ bool Recording::infer_results(const host::OpCall& call, std::vector<host::Result
         result.alias = static_cast<host::TraceValueId>(known.of.index());
         break;
       case graph::ResultKind::View:
+        // resize_: the argument itself with other metadata.
+        result.is_alias = call.op->returns.size() == 1 && call.op->returns[0].is_argument;
         result.alias = static_cast<host::TraceValueId>(known.of.index());
         break;
       case graph::ResultKind::Fresh:

@@ -18,7 +18,7 @@ namespace reprise::aot {
 
 class Recording final : public host::OpSink {
  public:
-  Recording(std::shared_ptr<graph::Context> context, types::DType default_dtype);
+  explicit Recording(std::shared_ptr<graph::Context> context);
 
   bool infer_results(const host::OpCall& call, std::vector<host::ResultMeta>& results) override;
   void add_value(host::TraceValueId id, host::TraceValueMeta meta) override;

@@ -44,7 +44,7 @@ class RegionTracer {
   RegionTracer(host::TraceContext& trace_context, std::shared_ptr<graph::Context> context, RegionCallables& callables,
                std::span<const RegionInput> inputs, const host::EntryState& entry_state, const TangentSpec* tangents)
       : trace_(context),
-        recording_(context, types::DType::Float32),
+        recording_(std::move(context)),
         run_(trace_context, recording_, entry_state),
         callables_(callables),
         inputs_(inputs),

@@ -4,6 +4,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.func import functional_call
+from torch.utils.checkpoint import checkpoint
 
 
 def as_function(model, extra, post=lambda output: output, call=None):
@@ -107,6 +108,16 @@ class Attention(nn.Module):
         return self.norm2(x + F.dropout(self.down(F.gelu(self.up(x))), self.p))
 
 
+def checkpoint_layer(layer, x, mask):
+    # The parameters as arguments: those that functional_call() put there are gone when the backward runs.
+    names, parameters = zip(*layer.named_parameters())
+
+    def run(x, mask, *parameters):
+        return functional_call(layer, dict(zip(names, parameters)), (x, mask))
+
+    return checkpoint(run, x, mask, *parameters, use_reentrant=False)
+
+
 class Bert(nn.Module):
     def __init__(self, layers=2, hidden=64, heads=4, vocab=100, p=0.1, is_checkpointed=False):
         super().__init__()
@@ -122,7 +133,7 @@ class Bert(nn.Module):
         mask = (1.0 - torch.ones_like(ids, dtype=x.dtype))[:, None, None, :] * -10000.0
         for layer in self.layers:
             if self.is_checkpointed:
-                x = torch.utils.checkpoint.checkpoint(layer, x, mask, use_reentrant=False)
+                x = checkpoint_layer(layer, x, mask)
             else:
                 x = layer(x, mask)
         return [x, torch.tanh(self.pooler(x[:, 0]))]

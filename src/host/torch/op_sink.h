@@ -83,6 +83,7 @@ struct OpArg {
 /// An operation with its arguments: the first `op->args.size()` of `pool`. Owned by whoever keeps it.
 struct OpCall {
   const OpInfo* op = nullptr;
+  int default_dtype = 6;  // torch's number, at the time of the call
   std::vector<OpArg> pool;
   std::vector<std::string> texts;
 

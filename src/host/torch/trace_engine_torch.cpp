@@ -93,6 +93,8 @@ bool TraceRun::run_backward(std::span<PyObject* const> roots, std::span<const st
   torch::autograd::edge_list edges;
   variable_list seeds;
   return run_guarded([&] {
+    // The callables may have differentiated too.
+    for (State::Input& input : state_->inputs) *input.gradient = at::Tensor();
     for (size_t i = 0; i < roots.size(); i++) {
       const at::Tensor& root = THPVariable_Unpack(roots[i]);
       TraceValueMeta meta = meta_of(root);

@@ -108,6 +108,15 @@ class CallReader {
   TracedCall& out_;
 };
 
+// A number that depends on data where sizes and positions stand: results would have sizes that depend on data.
+void refuse_symbols(TraceRun::State& state, const OpCall& call, const OpArg& arg) {
+  bool has_symbol = arg.kind == OpArg::Kind::Value;
+  if (arg.kind == OpArg::Kind::List) {
+    for (const OpArg& element : call.elements(arg)) has_symbol |= element.kind == OpArg::Kind::Value;
+  }
+  if (has_symbol) fail_trace(state, "a size or position in " + call.op->name + " depends on data");
+}
+
 void visit_tensor(const at::Tensor& tensor, TracedCall& out) {
   if (!tensor.defined()) return;
   if (TraceTensorImpl* traced = find_trace_tensor(tensor)) {
@@ -318,11 +327,13 @@ void collect_tensors(const OpEntry& op, const c10::IValue* args, TracedCall& out
 TracedCall read_call(TraceRun::State& state, const OpEntry& op, const c10::IValue* args) {
   TracedCall out;
   out.call.op = &op;
+  out.call.default_dtype = static_cast<int>(c10::get_default_dtype_as_scalartype());
   collect_tensors(op, args, out);
   out.call.pool.resize(op.args.size());
   CallReader reader(state, out);
   for (size_t i = 0; i < op.args.size(); i++) {
     OpArg arg = reader.read(args[i]);  // may grow the pool
+    if (op.args[i].kind == OpArgKind::Int || op.args[i].kind == OpArgKind::IntList) refuse_symbols(state, out.call, arg);
     if (arg.kind == OpArg::Kind::Int) {
       if (op.args[i].kind == OpArgKind::DType) arg.kind = OpArg::Kind::DType;
       if (op.args[i].kind == OpArgKind::Layout) arg.kind = OpArg::Kind::Layout;

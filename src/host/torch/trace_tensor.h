@@ -128,8 +128,7 @@ class TraceRun {
   /// A trace tensor like `input`; inputs over one storage get one trace storage. Where the input is no leaf, in-place
   /// operations on it are legal.
   PyObject* add_input(const TraceInput& input);
-  /// The gradients that a backward pass inside or after the callables brought to input `index` (its number is the order
-  /// of add_input); kNoTraceValue: none.
+  /// What run_backward() brought to input `index` (in order of add_input); kNoTraceValue: nothing.
   TraceValueId input_gradient(size_t index) const;
 
   TracedTensor describe(PyObject* tensor) const;
