@@ -107,8 +107,7 @@ class EagerCodeImpl final : public EagerCode {
     program.run(host::append_constants(inputs, trace_.constants, trace_.captured), results);
   }
 
-  void run_backward(const host::BackwardKey& key, const host::ValueList& inputs,
-                    host::ValueList& gradients) override {
+  void run_backward(const host::BackwardKey& key, const host::ValueList& inputs, host::ValueList& gradients) override {
     std::shared_ptr<host::BoxedProgram> program;
     {
       const std::lock_guard lock(mutex_);

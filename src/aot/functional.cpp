@@ -48,7 +48,10 @@ bool is_contiguous(const TensorMeta& meta) {
 class Functionaliser {
  public:
   explicit Functionaliser(const RegionTrace& trace)
-      : source_(trace.graph), forward_node_count_(trace.forward_node_count), forward_value_count_(trace.forward_value_count), out_(trace.graph.context) {}
+      : source_(trace.graph),
+        forward_node_count_(trace.forward_node_count),
+        forward_value_count_(trace.forward_value_count),
+        out_(trace.graph.context) {}
 
   base::Result<Graph> run() {
     start();
@@ -151,8 +154,8 @@ class Functionaliser {
     const ValueId parent = state(id).parent, now = current(parent);
     Node node = made;
     node.phase = phase_;
-    node.args = graph::map_values(*out_.context, made.args,
-                                  [&](ValueId arg) { return arg == parent ? now : current(arg); });
+    node.args =
+        graph::map_values(*out_.context, made.args, [&](ValueId arg) { return arg == parent ? now : current(arg); });
     std::vector<ValueId> outs;
     for (const ValueId out : made.outs) {
       if (!out.is_valid()) {
@@ -182,9 +185,9 @@ class Functionaliser {
       return state(id).now;
     }
     State& wanted = state(id);
-    wanted.now = add_call("aten::as_strided", {Arg::make_value(current(base)), sizes_of(view), strides_of(view),
-                                               Arg::make_int(view.offset)},
-                          view);
+    wanted.now =
+        add_call("aten::as_strided",
+                 {Arg::make_value(current(base)), sizes_of(view), strides_of(view), Arg::make_int(view.offset)}, view);
     wanted.version = storage(id).version;
     return wanted.now;
   }
@@ -259,8 +262,8 @@ class Functionaliser {
       }
     }
     if (view.dtype != whole.dtype) fail("a write through a view of another dtype");
-    return add_call("aten::as_strided_scatter", {now, part, sizes_of(view), strides_of(view), Arg::make_int(view.offset)},
-                    whole);
+    return add_call("aten::as_strided_scatter",
+                    {now, part, sizes_of(view), strides_of(view), Arg::make_int(view.offset)}, whole);
   }
 
   void add_node(size_t index) {
@@ -300,8 +303,8 @@ class Functionaliser {
   // A result on the argument's storage that is another value: the argument was resized.
   ValueId find_resized(const Node& node, ValueId argument) {
     for (const ValueId out : node.outs) {
-      if (out.is_valid() && out != argument && meta(out).storage == meta(argument).storage &&
-          state(out).creator < 0 && state(out).input < 0) {
+      if (out.is_valid() && out != argument && meta(out).storage == meta(argument).storage && state(out).creator < 0 &&
+          state(out).input < 0) {
         return out;
       }
     }

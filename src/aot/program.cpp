@@ -213,9 +213,7 @@ class ProgramMaker {
     return result;
   }
 
-  int32_t result_slot(ValueId id) {
-    return id.is_valid() && last_use_[id.index()] != kNeverUsed ? slot_of(id) : -1;
-  }
+  int32_t result_slot(ValueId id) { return id.is_valid() && last_use_[id.index()] != kNeverUsed ? slot_of(id) : -1; }
 
   void add_node(int32_t index) {
     const Node& node = graph_.nodes[static_cast<size_t>(index)];

@@ -1,7 +1,8 @@
 // A functional graph as a program of boxed ATen calls: slots, last uses, and which written arguments may be consumed.
 //
 // An argument in a `mut` mask is written to in place iff nothing else of its memory (itself, its views, what it was
-// before) is used later and it is no input and no constant; else the program clones it. Linear in the size of the graph.
+// before) is used later and it is no input and no constant; else the program clones it. Linear in the size of the
+// graph.
 #pragma once
 
 #include "base/result.h"

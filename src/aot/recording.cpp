@@ -160,8 +160,8 @@ Arg Recording::to_arg(const host::OpCall& call, const OpArg& arg) {
       result = Arg::make_memory_format(static_cast<graph::MemoryFormat>(arg.integer));
       break;
     case OpArg::Kind::Device:
-      if (const auto device = host::device_of_torch(static_cast<int>(arg.integer >> 8),
-                                                    static_cast<int8_t>(arg.integer & 0xff))) {
+      if (const auto device =
+              host::device_of_torch(static_cast<int>(arg.integer >> 8), static_cast<int8_t>(arg.integer & 0xff))) {
         result = Arg::make_device(*device);
       } else {
         fail("a device that the graph does not have in an argument of " + call.op->name);

@@ -48,7 +48,7 @@ class Recording final : public host::OpSink {
   graph::RuleCall rule_call_;
   graph::Phase phase_ = graph::Phase::Forward;
   graph::SourceId source_;
-  std::vector<graph::OpId> ops_;           // by OpInfo::index
+  std::vector<graph::OpId> ops_;            // by OpInfo::index
   std::vector<graph::StorageId> storages_;  // by the run's number
   std::vector<int32_t> captured_;
   std::string failure_;

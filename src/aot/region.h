@@ -51,9 +51,9 @@ struct DifferentiableResult {
 
 /// What the entry has to guard because of aliasing; "storage identity": which inputs share a storage.
 struct AliasFacts {
-  bool needs_storage_identity = false;         // an input is written to or returned as a view
-  std::vector<std::vector<uint32_t>> groups;   // inputs over one storage, as traced; all others differ
-  std::vector<uint32_t> no_views;              // inputs that must not be views: written to, and they need a gradient
+  bool needs_storage_identity = false;        // an input is written to or returned as a view
+  std::vector<std::vector<uint32_t>> groups;  // inputs over one storage, as traced; all others differ
+  std::vector<uint32_t> no_views;             // inputs that must not be views: written to, and they need a gradient
 };
 
 struct RegionTrace {
@@ -62,14 +62,14 @@ struct RegionTrace {
   graph::Graph graph;  // recorded form; joint if there is a differentiable result, with a gradient for each input
   size_t forward_node_count = 0;
   size_t forward_value_count = 0;
-  bool is_grad_mode = true;                    // at entry
-  size_t input_count = 0;                      // Graph::inputs[0 ... input_count) are the region's, in order
+  bool is_grad_mode = true;  // at entry
+  size_t input_count = 0;    // Graph::inputs[0 ... input_count) are the region's, in order
   host::TraceConstants constants;
-  std::vector<int32_t> captured;               // constants behind the captured inputs, in order of Graph::inputs
-  std::vector<uint8_t> output_requires_grad;   // of each of Graph::outputs
+  std::vector<int32_t> captured;              // constants behind the captured inputs, in order of Graph::inputs
+  std::vector<uint8_t> output_requires_grad;  // of each of Graph::outputs
   std::vector<DifferentiableResult> differentiable;
-  std::vector<graph::ValueId> tangents;        // of each differentiable result; invalid: undefined
-  std::vector<uint32_t> version_bumps;         // of each input: how often eager bumps its version
+  std::vector<graph::ValueId> tangents;  // of each differentiable result; invalid: undefined
+  std::vector<uint32_t> version_bumps;   // of each input: how often eager bumps its version
   AliasFacts alias_facts;
 };
 

@@ -153,10 +153,13 @@ def check(function, inputs, calls=2, backward=True, nonleaf=(), compiled=None):
         for i, (a, b, before) in enumerate(zip(eager_inputs, our_inputs, eager_versions)):
             if a._version != b._version:
                 problems.append(f"version of input {i}: {before} -> {a._version} in eager, {b._version} compiled")
-        eager_groups = [[a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() for b in eager_inputs + eager]
-                        for a in eager]
-        our_groups = [[a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() for b in our_inputs + ours]
-                      for a in ours]
+        eager_groups = [
+            [a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() for b in eager_inputs + eager]
+            for a in eager
+        ]
+        our_groups = [
+            [a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() for b in our_inputs + ours] for a in ours
+        ]
         compiled.same_aliasing = eager_groups == our_groups
     assert not problems, "\n".join(problems[:8]) + "\n" + compiled.texts["recorded"][:4000]
     return compiled

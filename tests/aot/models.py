@@ -34,7 +34,9 @@ def cross_entropy():
     return as_function(
         model,
         [torch.randn(6, 8), target],
-        call=lambda m, state, rest: F.cross_entropy(functional_call(m, state, (rest[0],)), rest[1], label_smoothing=0.1),
+        call=lambda m, state, rest: F.cross_entropy(
+            functional_call(m, state, tuple(rest[:1])), rest[1], label_smoothing=0.1
+        ),
     )
 
 
@@ -66,7 +68,10 @@ class ResNet(nn.Module):
     def __init__(self, width=8):
         super().__init__()
         self.stem = nn.Sequential(
-            nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
+            nn.Conv2d(3, width, 7, 2, 3, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, 2, 1),
         )
         self.blocks = nn.Sequential(
             Block(width, width, 1),

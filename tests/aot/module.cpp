@@ -88,8 +88,8 @@ PyObject* py_trace(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "OO!", &function, &PyList_Type, &inputs)) return nullptr;
   auto result = std::make_unique<Trace>();
   PythonCallables callables(function);
-  auto traced = aot::trace_region(trace_context(), result->context, callables, list_inputs(inputs),
-                                  host::EntryState::capture());
+  auto traced =
+      aot::trace_region(trace_context(), result->context, callables, list_inputs(inputs), host::EntryState::capture());
   if (!traced) return fail(traced.unsupported());
   result->trace = std::make_unique<aot::RegionTrace>(std::move(traced).value());
   graph::verify_graph(result->trace->graph);
@@ -152,15 +152,14 @@ PyObject* py_counts(PyObject*, PyObject* capsule) {
     PyList_Append(groups, list);
     Py_DECREF(list);
   }
-  return Py_BuildValue("{s:n,s:n,s:n,s:n,s:n,s:N,s:N,s:N,s:N}", "nodes",
-                       static_cast<Py_ssize_t>(get_code(capsule).trace().graph.nodes.size()), "saved",
-                       static_cast<Py_ssize_t>(get_code(capsule).forward_graph().saved.size()), "inference",
-                       static_cast<Py_ssize_t>(counts.inference_instructions), "forward",
-                       static_cast<Py_ssize_t>(counts.forward_instructions), "clones",
-                       static_cast<Py_ssize_t>(counts.forward_clones), "backward",
-                       to_int_list(counts.backward_instructions), "needs_storage_identity",
-                       PyBool_FromLong(facts.needs_storage_identity), "groups", groups, "no_views",
-                       to_int_list(facts.no_views));
+  return Py_BuildValue(
+      "{s:n,s:n,s:n,s:n,s:n,s:N,s:N,s:N,s:N}", "nodes",
+      static_cast<Py_ssize_t>(get_code(capsule).trace().graph.nodes.size()), "saved",
+      static_cast<Py_ssize_t>(get_code(capsule).forward_graph().saved.size()), "inference",
+      static_cast<Py_ssize_t>(counts.inference_instructions), "forward",
+      static_cast<Py_ssize_t>(counts.forward_instructions), "clones", static_cast<Py_ssize_t>(counts.forward_clones),
+      "backward", to_int_list(counts.backward_instructions), "needs_storage_identity",
+      PyBool_FromLong(facts.needs_storage_identity), "groups", groups, "no_views", to_int_list(facts.no_views));
 }
 
 PyObject* py_is_trace(PyObject*, PyObject* tensor) {

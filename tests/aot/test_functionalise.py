@@ -172,7 +172,11 @@ def writes_to_an_expanded_copy(x, y, b):
     return z * x
 
 
-CASES = [f for f in list(globals().values()) if getattr(f, "__code__", None) and f.__code__.co_varnames[:3] == ("x", "y", "b")]
+def is_case(value):
+    return hasattr(value, "__code__") and value.__code__.co_varnames[: value.__code__.co_argcount] == ("x", "y", "b")
+
+
+CASES = [value for value in list(globals().values()) if is_case(value)]
 
 
 @pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)

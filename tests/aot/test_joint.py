@@ -154,7 +154,11 @@ def changes_dtypes(x, y):
     return h.float() + y.double(), (x * 3).to(torch.int32)
 
 
-CASES = [f for f in list(globals().values()) if getattr(f, "__code__", None) and f.__code__.co_varnames[:2] == ("x", "y")]
+def is_case(value):
+    return hasattr(value, "__code__") and value.__code__.co_varnames[: value.__code__.co_argcount] == ("x", "y")
+
+
+CASES = [value for value in list(globals().values()) if is_case(value)]
 
 
 @pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)

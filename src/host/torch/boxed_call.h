@@ -2,8 +2,8 @@
 //
 // This is how `backend="aot_eager"` runs and what native code is compared with. Values live in slots and are dropped at
 // their last use; an argument that an operation writes to is consumed in place or cloned first, as the builder says.
-// Immutable once built; run() may be called by several threads at once. It runs below autograd and autocast and needs no
-// GIL. C++ exceptions of torch pass through run().
+// Immutable once built; run() may be called by several threads at once. It runs below autograd and autocast and needs
+// no GIL. C++ exceptions of torch pass through run().
 #pragma once
 
 #include <Python.h>

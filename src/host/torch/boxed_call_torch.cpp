@@ -17,11 +17,21 @@ namespace reprise::host {
 namespace {
 
 // Everything above the kernels that recorded operations have passed already.
-const c10::DispatchKeySet kKeysAbove = c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
+const c10::DispatchKeySet kKeysAbove =
+    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
 
 // How one argument gets on the stack.
 struct Loader {
-  enum class Kind : uint8_t { Constant, Slot, WrappedSlot, TensorList, OptionalTensorList, IntList, FloatList, NumberList };
+  enum class Kind : uint8_t {
+    Constant,
+    Slot,
+    WrappedSlot,
+    TensorList,
+    OptionalTensorList,
+    IntList,
+    FloatList,
+    NumberList
+  };
   Kind kind = Kind::Constant;
   int32_t slot = -1;
   c10::IValue constant;
@@ -172,7 +182,9 @@ double as_double(const c10::IValue& value) {
   if (value.isDouble()) return value.toDouble();
   return value.isInt() ? static_cast<double>(value.toInt()) : static_cast<double>(value.toBool());
 }
-int64_t as_int(const c10::IValue& value) { return value.isInt() ? value.toInt() : static_cast<int64_t>(value.toBool()); }
+int64_t as_int(const c10::IValue& value) {
+  return value.isInt() ? value.toInt() : static_cast<int64_t>(value.toBool());
+}
 
 int64_t floor_divide(int64_t a, int64_t b) {
   TORCH_CHECK(b != 0, "integer division or modulo by zero");
@@ -320,8 +332,8 @@ struct BoxedProgram::State {
 namespace {
 
 // Clones what may not be written to, and notes the tensors that are written.
-void prepare_writes(uint64_t mut, const std::vector<uint8_t>& is_consumed,
-                    torch::jit::Stack& stack, std::vector<at::Tensor>& written) {
+void prepare_writes(uint64_t mut, const std::vector<uint8_t>& is_consumed, torch::jit::Stack& stack,
+                    std::vector<at::Tensor>& written) {
   const auto take = [&](const at::Tensor& tensor) {
     const bool may_write = is_consumed[written.size()] != 0;
     written.push_back(may_write ? tensor : tensor.clone());
@@ -389,7 +401,8 @@ void BoxedProgram::run(const ValueList& inputs, ValueList& outputs) const {
   for (size_t i = 0; i < given.size(); i++) {
     const auto [slot, kind] = state.inputs[i];
     const bool is_number = kind != TraceValueKind::Tensor && kind != TraceValueKind::RngState;
-    slots[static_cast<size_t>(slot)] = is_number && given[i].isTensor() ? number_of(given[i].toTensor(), kind) : given[i];
+    slots[static_cast<size_t>(slot)] =
+        is_number && given[i].isTensor() ? number_of(given[i].toTensor(), kind) : given[i];
   }
   for (const auto& [slot, value] : state.constants) slots[static_cast<size_t>(slot)] = value;
   torch::jit::Stack stack;

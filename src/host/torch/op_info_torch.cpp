@@ -19,8 +19,8 @@ constexpr HiddenMutation kHiddenMutations[] = {
 };
 
 // Names of operators that draw random numbers contain one of these; their backward formulas do not draw.
-constexpr std::string_view kRandomWords[] = {"bernoulli", "rand",  "normal", "uniform",     "dropout", "multinomial",
-                                             "exponential", "geometric", "cauchy", "poisson", "rrelu", "binomial"};
+constexpr std::string_view kRandomWords[] = {"bernoulli",   "rand",      "normal", "uniform", "dropout", "multinomial",
+                                             "exponential", "geometric", "cauchy", "poisson", "rrelu",   "binomial"};
 
 OpArgKind kind_of(const c10::Type& type) {
   switch (type.kind()) {

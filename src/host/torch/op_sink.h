@@ -1,8 +1,9 @@
 // Where recorded operations go: what trace tensors tell the one who builds a graph. Free of torch types.
 //
-// While a TraceRun is on (trace_tensor.h), every operation that reaches a backend arrives at its OpSink in program order:
-// first the values it makes (add_value), then the operation itself. Values are numbered densely from 0; a number never
-// changes meaning. Implemented in aot. All calls come from one thread at a time, perhaps without the GIL (the engine).
+// While a TraceRun is on (trace_tensor.h), every operation that reaches a backend arrives at its OpSink in program
+// order: first the values it makes (add_value), then the operation itself. Values are numbered densely from 0; a number
+// never changes meaning. Implemented in aot. All calls come from one thread at a time, perhaps without the GIL (the
+// engine).
 #pragma once
 
 #include <cstdint>
@@ -95,10 +96,10 @@ struct OpCall {
 
 /// A result as its metadata source gives it. Results of list returns stand one behind the other.
 struct ResultMeta {
-  TraceValueMeta meta;                   // `storage` is not filled
-  TraceValueId alias = kNoTraceValue;    // the value whose memory it shares
-  bool is_alias = false;                 // it is that very tensor
-  bool is_none = false;                  // an undefined tensor
+  TraceValueMeta meta;                 // `storage` is not filled
+  TraceValueId alias = kNoTraceValue;  // the value whose memory it shares
+  bool is_alias = false;               // it is that very tensor
+  bool is_none = false;                // an undefined tensor
 };
 
 enum class ConstantKind : uint8_t {

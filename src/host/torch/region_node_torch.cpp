@@ -145,7 +145,8 @@ class RegionNode : public Node {
       const at::Tensor& tangent = tangents[i];
       key.is_defined.push_back(tangent.defined() ? 1 : 0);
       std::vector<int64_t>& strides = key.strides.emplace_back();
-      // Another order of the elements gives kernels other layouts: part of the key. Gaps and repetitions are copied away.
+      // Another order of the elements gives kernels other layouts: part of the key. Gaps and repetitions are copied
+      // away.
       if (tangent.defined() && tangent.numel() > 1 && !has_strides(tangent, plan.differentiable[i].strides) &&
           tangent.is_non_overlapping_and_dense()) {
         strides = tangent.strides().vec();

@@ -98,9 +98,7 @@ class TraceScalar : public c10::SymNodeImpl {
 
   int64_t guard_int(const char*, int64_t) override { return known() ? arg_.integer : refuse(); }
   bool guard_bool(const char*, int64_t) override { return known() ? arg_.integer != 0 : refuse() != 0; }
-  double guard_float(const char*, int64_t) override {
-    return known() ? arg_.real : static_cast<double>(refuse());
-  }
+  double guard_float(const char*, int64_t) override { return known() ? arg_.real : static_cast<double>(refuse()); }
   int64_t int_() override { return guard_int("", 0); }
   bool bool_() override { return guard_bool("", 0); }
   bool guard_size_oblivious(const char*, int64_t) override { return guard_bool("", 0); }
@@ -130,7 +128,8 @@ class TraceScalar : public c10::SymNodeImpl {
   }
 
   c10::SymNode unary(ScalarOp op) {
-    const TraceValueKind kind = kResultRules[static_cast<size_t>(op)] == ResultRule::Same ? kind_ : result_of(op, kind_);
+    const TraceValueKind kind =
+        kResultRules[static_cast<size_t>(op)] == ResultRule::Same ? kind_ : result_of(op, kind_);
     return add_symbolic_op(op, {&arg_, 1}, kind);
   }
   c10::SymNode binary(ScalarOp op, const c10::SymNode& other) {

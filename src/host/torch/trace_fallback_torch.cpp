@@ -175,7 +175,8 @@ bool take_set(TraceRun::State& state, const OpEntry& op, torch::jit::Stack* stac
     target = find_trace_tensor((*stack)[base].toTensor());
     source = find_trace_tensor((*stack)[base + 1].toTensor());
   }
-  if (target == nullptr || source == nullptr) fail_trace(state, "the storage of a tensor is replaced (" + op.name + ")");
+  if (target == nullptr || source == nullptr)
+    fail_trace(state, "the storage of a tensor is replaced (" + op.name + ")");
   target->set_storage_keep_dtype(c10::Storage(source->storage()));
   target->set_sizes_and_strides(source->sizes(), source->strides(), source->storage_offset());
   target->value = source->value;
@@ -333,7 +334,8 @@ TracedCall read_call(TraceRun::State& state, const OpEntry& op, const c10::IValu
   CallReader reader(state, out);
   for (size_t i = 0; i < op.args.size(); i++) {
     OpArg arg = reader.read(args[i]);  // may grow the pool
-    if (op.args[i].kind == OpArgKind::Int || op.args[i].kind == OpArgKind::IntList) refuse_symbols(state, out.call, arg);
+    if (op.args[i].kind == OpArgKind::Int || op.args[i].kind == OpArgKind::IntList)
+      refuse_symbols(state, out.call, arg);
     if (arg.kind == OpArg::Kind::Int) {
       if (op.args[i].kind == OpArgKind::DType) arg.kind = OpArg::Kind::DType;
       if (op.args[i].kind == OpArgKind::Layout) arg.kind = OpArg::Kind::Layout;

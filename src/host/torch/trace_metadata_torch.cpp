@@ -280,10 +280,12 @@ bool run_on_zeros(const OpEntry& op, const c10::IValue* args, const TracedCall& 
 }
 
 bool has_data_dependent_sizes(const OpEntry& op, const c10::IValue* args) {
-  static constexpr std::string_view kNames[] = {
-      "aten::nonzero",       "aten::masked_select",  "aten::_unique2",           "aten::unique_consecutive",
-      "aten::unique_dim",    "aten::bincount",       "aten::nonzero_static",     "aten::repeat_interleave.Tensor",
-      "aten::_unique",       "aten::unique_dim_consecutive", "aten::nonzero.out", "aten::masked_select.out"};
+  static constexpr std::string_view kNames[] = {"aten::nonzero",        "aten::masked_select",
+                                                "aten::_unique2",       "aten::unique_consecutive",
+                                                "aten::unique_dim",     "aten::bincount",
+                                                "aten::nonzero_static", "aten::repeat_interleave.Tensor",
+                                                "aten::_unique",        "aten::unique_dim_consecutive",
+                                                "aten::nonzero.out",    "aten::masked_select.out"};
   if (std::find(std::begin(kNames), std::end(kNames), op.name) != std::end(kNames)) {
     return op.name != "aten::nonzero_static";
   }
@@ -356,7 +358,8 @@ void to_values(const TracedCall& call, std::vector<ResultMeta>& results) {
 void infer_by_torch(TraceRun::State& state, const OpEntry& op, const c10::IValue* args, const TracedCall& call,
                     std::vector<ResultMeta>& results) {
   TraceContext& context = *state.context;
-  if (has_data_dependent_sizes(op, args)) fail_trace(state, "the sizes of the result of " + op.name + " depend on data");
+  if (has_data_dependent_sizes(op, args))
+    fail_trace(state, "the sizes of the result of " + op.name + " depend on data");
   TraceContext::Memo& memo = context.memo();
   const bool has_key = context.options.use_memo && write_key(memo.key, op, args);
   if (has_key) {

@@ -7,8 +7,8 @@
 // nothing), torch's meta kernel (Python: slow, imports modules; the last resort).
 //
 // A TraceRun saves all torch state of the thread and the process that callables may change (thread-local state, default
-// dtype, random state) and gives it back at its end. The GIL is held at every call here; one run at a time in a process.
-// PyObject arguments are borrowed, results are new references; null with a Python exception set on failure.
+// dtype, random state) and gives it back at its end. The GIL is held at every call here; one run at a time in a
+// process. PyObject arguments are borrowed, results are new references; null with a Python exception set on failure.
 #pragma once
 
 #include <Python.h>
@@ -41,9 +41,9 @@ struct TraceStatistics {
   int64_t memo_count = 0;
   int64_t zeros_count = 0;
   int64_t meta_count = 0;
-  int64_t fallback_time_ns = 0;         // measured only if is_timed
+  int64_t fallback_time_ns = 0;  // measured only if is_timed
   bool is_timed = false;
-  std::vector<std::string> mismatches;  // found by verify
+  std::vector<std::string> mismatches;    // found by verify
   std::vector<std::string> without_rule;  // operators that asked torch; each once
 };
 

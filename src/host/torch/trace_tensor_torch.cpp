@@ -46,9 +46,9 @@ c10::Storage make_storage(int64_t size_bytes, c10::Device device) {
 }
 
 c10::intrusive_ptr<TraceTensorImpl> copy_detached(const TraceTensorImpl& source) {
-  auto copy = c10::make_intrusive<TraceTensorImpl>(c10::Storage(source.storage()),
-                                                   source.key_set() - c10::autograd_dispatch_keyset_with_ADInplaceOrView,
-                                                   source.dtype(), source.value);
+  auto copy = c10::make_intrusive<TraceTensorImpl>(
+      c10::Storage(source.storage()), source.key_set() - c10::autograd_dispatch_keyset_with_ADInplaceOrView,
+      source.dtype(), source.value);
   copy->set_sizes_and_strides(source.sizes(), source.strides(), source.storage_offset());
   copy->constant = source.constant;
   if (source.is_wrapped_number()) copy->set_wrapped_number(true);
@@ -178,10 +178,10 @@ TraceValueMeta meta_of(const at::TensorBase& tensor) {
 
 at::Tensor TraceRun::State::make_tensor(TraceValueMeta meta, const c10::Storage* storage) {
   const auto dtype = static_cast<c10::ScalarType>(meta.dtype);
-  c10::Storage own = storage != nullptr ? *storage
-                                        : make_storage(count_storage_elements(meta) *
-                                                           static_cast<int64_t>(c10::elementSize(dtype)),
-                                                       device_of(meta));
+  c10::Storage own =
+      storage != nullptr
+          ? *storage
+          : make_storage(count_storage_elements(meta) * static_cast<int64_t>(c10::elementSize(dtype)), device_of(meta));
   meta.storage = storage_of(own);
   auto impl = c10::make_intrusive<TraceTensorImpl>(std::move(own), keys_of(meta), c10::scalarTypeToTypeMeta(dtype),
                                                    value_count);
