@@ -637,7 +637,9 @@ Evaluation evaluate(const Graph& graph, std::vector<Datum>& inputs, const std::v
     if (const Array* array = std::get_if<Array>(&datum.value)) return Datum{array->clone()};
     return datum;
   };
-  for (const Output& output : graph.outputs) result.outputs.push_back(take(output.value));
+  for (const Output& output : graph.outputs) {
+    result.outputs.push_back(output.kind == OutputKind::Value ? take(output.value) : Datum{});
+  }
   for (const Gradient& gradient : graph.gradients) result.gradients.push_back(take(gradient.value));
   for (const ValueId id : graph.saved) result.saved.push_back(take(id));
   std::vector<Datum> written;
@@ -646,6 +648,24 @@ Evaluation evaluate(const Graph& graph, std::vector<Datum>& inputs, const std::v
     if (graph.effects[i].kind != EffectKind::Copy) continue;
     Array& input = std::get<Array>(inputs[graph.effects[i].input].value);
     Walker::assign(input, std::get<Array>(written[i].value));
+  }
+  // Outputs that are inputs or views, after the effects.
+  for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
+    const Output& output = graph.outputs[i];
+    if (output.kind == OutputKind::Value || output.kind == OutputKind::None) continue;
+    const bool is_input = output.kind == OutputKind::Input || output.kind == OutputKind::ViewOfInput;
+    Datum base = is_input ? inputs[output.index] : result.outputs[output.index];
+    if (output.kind == OutputKind::ViewOfInput || output.kind == OutputKind::ViewOfOutput) {
+      Array view = make_geometry(output.meta);
+      const Array& whole = std::get<Array>(base.value);
+      const TensorMeta& base_meta =
+          is_input ? graph.get_meta(graph.inputs[output.index].value) : graph.outputs[output.index].meta;
+      view.elements = whole.elements;
+      view.offset += whole.offset - base_meta.offset.get_constant();
+      base = {view};
+    }
+    if (const Array* array = std::get_if<Array>(&base.value)) base = {array->clone()};
+    result.outputs[i] = base;
   }
   result.draw_count = walker.draws() - first_draw;
   return result;
