@@ -67,6 +67,10 @@ class Arg;
 // (batch norm in evaluation mode).
 REPRISE_EXPORT std::uint64_t get_writes(OpId op, std::span<const Arg> args);
 
+// add.Tensor for add_.Tensor, _foreach_add.List for _foreach_add_.List: the op that gives a new tensor instead. Nothing
+// if there is none in the table (zero_, the fused optimisers).
+REPRISE_EXPORT std::optional<OpId> find_functional_op(OpId op);
+
 REPRISE_EXPORT std::string_view get_family_name(OpFamily family);
 
 inline bool has_flag(OpId op, OpFlag flag) { return (get_op_info(op).flags & flag) != 0; }
