@@ -23,12 +23,14 @@ using Function = void (*)(void* const*, const std::int64_t*, std::int64_t, std::
 // VML's functions on the C library, so that the printed code links alone.
 std::string get_vml_source() {
   std::string text;
-#define X(name, text_, operands, sleef, accuracy, mkl, libm)                                                        \
-  if (sizeof(mkl) > 1) {                                                                                            \
-    text += "extern \"C\" void vms" mkl "(int n, const float* x, float* y, std::int64_t) { for (int i = 0; i < n; " \
-            "++i) y[i] = std::" #libm "(x[i]); }\n";                                                                \
-    text += "extern \"C\" void vmd" mkl "(int n, const double* x, double* y, std::int64_t) { for (int i = 0; i < "  \
-            "n; ++i) y[i] = std::" #libm "(x[i]); }\n";                                                             \
+#define X(name, text_, operands, sleef, accuracy, mkl, libm)                            \
+  if (sizeof(mkl) > 1) {                                                                \
+    text += "extern \"C\" void vms" mkl                                                 \
+            "(int n, const float* x, float* y, std::int64_t) { for (int i = 0; i < n; " \
+            "++i) y[i] = std::" #libm "(x[i]); }\n";                                    \
+    text += "extern \"C\" void vmd" mkl                                                 \
+            "(int n, const double* x, double* y, std::int64_t) { for (int i = 0; i < "  \
+            "n; ++i) y[i] = std::" #libm "(x[i]); }\n";                                 \
   }
 #include "kernel/math_functions.def"
 #undef X
@@ -77,8 +79,9 @@ parallel %0 in 0 .. 8 {
 }
 )");
   REQUIRE(parsed.error.empty());
-  EXPECT_EQ(codegen::print_cpp(parsed.kernel, "exp_sum"),
-            R"(extern "C" void exp_sum(void* const* buffers, const std::int64_t* scalars, std::int64_t begin, std::int64_t end) {
+  EXPECT_EQ(
+      codegen::print_cpp(parsed.kernel, "exp_sum"),
+      R"(extern "C" void exp_sum(void* const* buffers, const std::int64_t* scalars, std::int64_t begin, std::int64_t end) {
   auto* b0 = static_cast<const std::uint16_t*>(buffers[0]);
   auto* b1 = static_cast<float*>(buffers[1]);
   const double v0 = std::bit_cast<double>(scalars[0]);
@@ -137,7 +140,8 @@ TEST("printed C++ of samples and random kernels equals the interpreter") {
     functions[i](one.data.get_pointers().data(), one.data.scalars.data(), 0, units);
     const std::string difference = test::compare_buffers(one.kernel, one.data, expected);
     if (!difference.empty()) {
-      test::note_failure(__FILE__, __LINE__, "case " + std::to_string(i) + ": " + difference + "\n" + print(one.kernel));
+      test::note_failure(__FILE__, __LINE__,
+                         "case " + std::to_string(i) + ": " + difference + "\n" + print(one.kernel));
     }
   }
 }

@@ -44,7 +44,8 @@ class CppPrinter {
         line(1, "alignas(64) " + type + " " + name + "[" + std::to_string(buffer.count) + "];");
       } else {
         const std::string constness = buffer.is_written ? "" : "const ";
-        line(1, "auto* " + name + " = static_cast<" + constness + type + "*>(buffers[" + std::to_string(argument++) + "]);");
+        line(1, "auto* " + name + " = static_cast<" + constness + type + "*>(buffers[" + std::to_string(argument++) +
+                    "]);");
       }
     }
     for (std::size_t i = 0; i < kernel_.params.size(); ++i) {
@@ -52,7 +53,9 @@ class CppPrinter {
       const DType dtype = kernel_.params[i];
       line(1, "const " + get_type(dtype) + " " + name(kernel_.param_values[i]) + " = " +
                   (dtype == DType::Float64 ? "std::bit_cast<double>(" + word + ")"
-                                           : dtype == DType::Bool ? word + " != 0" : word) + ";");
+                   : dtype == DType::Bool  ? word + " != 0"
+                                           : word) +
+                  ";");
     }
     line(1, "(void)buffers, (void)scalars;");
     print_nodes(kernel_.prologue, 1);
@@ -104,7 +107,8 @@ class CppPrinter {
 
   std::set<std::string> find_vml_functions() const {
     std::set<std::string> functions;
-    for (const VectorCall& call : kernel_.calls) functions.insert(get_vml_name(call.function, kernel_.get(call.operand).dtype));
+    for (const VectorCall& call : kernel_.calls)
+      functions.insert(get_vml_name(call.function, kernel_.get(call.operand).dtype));
     for (const Node& node : kernel_.nodes) {
       if (is_vml(node)) functions.insert(get_vml_name(Kernel::get_math_function(node), node.dtype));
     }
@@ -276,16 +280,16 @@ class CppPrinter {
     if (node.op == ScalarOp::Store) return print_store(node, depth);
     if (node.op == ScalarOp::VectorCall) {
       const VectorCall& call = kernel_.calls[node.payload];
-      line(depth, get_vml_name(call.function, kernel_.get(call.operand).dtype) + "(static_cast<int>(" + affine(call.count) +
-                      "), b" + std::to_string(call.operand.index()) + ", b" + std::to_string(call.result.index()) +
-                      ", 0x140102);");
+      line(depth, get_vml_name(call.function, kernel_.get(call.operand).dtype) + "(static_cast<int>(" +
+                      affine(call.count) + "), b" + std::to_string(call.operand.index()) + ", b" +
+                      std::to_string(call.result.index()) + ", 0x140102);");
       return;
     }
     if (is_vml(node)) {
       const std::string type = get_type(node.dtype);
       line(depth, type + " " + name(id) + ";");
-      line(depth, get_vml_name(Kernel::get_math_function(node), node.dtype) + "(1, &" + operand(node, 0) + ", &" + name(id) +
-                      ", 0x140102);");
+      line(depth, get_vml_name(Kernel::get_math_function(node), node.dtype) + "(1, &" + operand(node, 0) + ", &" +
+                      name(id) + ", 0x140102);");
       return;
     }
     line(depth, "const " + get_type(node.dtype) + " " + name(id) + " = " + expression(node) + ";");
@@ -377,7 +381,8 @@ class CppPrinter {
         return get_type(node.dtype) + "(" + text + ")";
       }
       case ScalarOp::Not:
-        return node.dtype == DType::Bool ? "!" + operand(node, 0) : get_type(node.dtype) + "(~" + operand(node, 0) + ")";
+        return node.dtype == DType::Bool ? "!" + operand(node, 0)
+                                         : get_type(node.dtype) + "(~" + operand(node, 0) + ")";
       case ScalarOp::Eq:
         return infix("==");
       case ScalarOp::Ne:
@@ -435,6 +440,8 @@ class CppPrinter {
 
 }  // namespace
 
-std::string print_cpp(const kernel::Kernel& kernel, const std::string& symbol) { return CppPrinter(kernel).print(symbol); }
+std::string print_cpp(const kernel::Kernel& kernel, const std::string& symbol) {
+  return CppPrinter(kernel).print(symbol);
+}
 
 }  // namespace reprise::codegen

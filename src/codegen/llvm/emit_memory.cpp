@@ -310,8 +310,7 @@ Emitter::Value Emitter::emit_load(NodeId id, const Node& node) {
         value.parts.push_back(emit_gather(access, type, i, mask));
         continue;
       }
-      llvm::Value* pointer =
-          i == 0 ? first : b_.CreateGEP(scalar, first, b_.getInt64(std::uint64_t{i} * lanes_));
+      llvm::Value* pointer = i == 0 ? first : b_.CreateGEP(scalar, first, b_.getInt64(std::uint64_t{i} * lanes_));
       value.parts.push_back(emit_contiguous_load(type, pointer, mask));
     }
   }

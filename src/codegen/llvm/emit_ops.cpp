@@ -387,8 +387,7 @@ llvm::Value* Emitter::emit_cast(llvm::Value* a, DType from, DType to) {
     // Out of range is poison to LLVM, and it folds on that; so what the machine would give is put in by hand.
     llvm::Value* limit = llvm::ConstantFP::get(shape, through_int32 ? 0x1p31 : 0x1p63);
     llvm::Value* fits = b_.CreateFCmpOLT(b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, a), limit);
-    llvm::Value* least = llvm::ConstantInt::get(
-        middle, llvm::APInt::getSignedMinValue(middle->getScalarSizeInBits()));
+    llvm::Value* least = llvm::ConstantInt::get(middle, llvm::APInt::getSignedMinValue(middle->getScalarSizeInBits()));
     llvm::Value* whole = b_.CreateSelect(fits, b_.CreateFreeze(b_.CreateFPToSI(a, middle)), least);
     return b_.CreateTrunc(whole, type);
   }
