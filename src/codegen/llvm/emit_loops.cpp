@@ -124,6 +124,13 @@ llvm::Value* Emitter::emit_upper(const Loop& loop) {
   return b_.CreateSelect(b_.CreateICmpSLT(upper, limit), upper, limit);
 }
 
+// Where whole steps end: lower plus the largest multiple of `step`, a power of two; lower itself for an empty range.
+llvm::Value* Emitter::emit_whole_end(llvm::Value* lower, llvm::Value* upper, std::int64_t step) {
+  llvm::Value* count = b_.CreateSub(upper, lower);
+  count = b_.CreateSelect(b_.CreateICmpSLT(count, b_.getInt64(0)), b_.getInt64(0), count);
+  return b_.CreateAdd(lower, b_.CreateAnd(count, b_.getInt64(static_cast<std::uint64_t>(-step))));
+}
+
 void Emitter::emit_loop(LoopId id) {
   const Loop& loop = kernel_.get(id);
   if (loop.kind == LoopKind::TileRows && emit_tile(loop)) return;
@@ -165,9 +172,7 @@ void Emitter::emit_vector_loop(LoopId id, llvm::Value* lower, llvm::Value* upper
   const std::int64_t lanes = loop.lanes;
   const std::int64_t step = lanes * loop.unroll;
   with_preheader([&] {
-    llvm::Value* count = b_.CreateSub(upper, lower);
-    llvm::Value* whole = b_.CreateAnd(count, b_.getInt64(static_cast<std::uint64_t>(-step)));
-    llvm::Value* middle = divisor % step == 0 ? upper : b_.CreateAdd(lower, whole);
+    llvm::Value* middle = divisor % step == 0 ? upper : emit_whole_end(lower, upper, step);
     emit_lanes(loop, lower, middle, loop.unroll, nullptr);
     if (divisor % step == 0 || !error_.empty()) return;
     emit_lanes(loop, middle, upper, 1, divisor % lanes == 0 ? nullptr : upper);
@@ -225,16 +230,12 @@ bool Emitter::emit_tile(const Loop& rows) {
   const Loop& columns = kernel_.get(columns_id);
   if (!can_tile(rows, columns)) return false;
   const std::int64_t lanes = columns.lanes;
-  const auto round_down = [&](llvm::Value* lower, llvm::Value* upper) {
-    llvm::Value* count = b_.CreateSub(upper, lower);
-    return b_.CreateAdd(lower, b_.CreateAnd(count, b_.getInt64(static_cast<std::uint64_t>(-lanes))));
-  };
   llvm::Value* lower = emit_affine(kernel_.get(rows.lower));
   llvm::Value* upper = emit_upper(rows);
   llvm::Value* column_lower = emit_affine(kernel_.get(columns.lower));
   llvm::Value* column_upper = emit_upper(columns);
-  llvm::Value* whole_rows = round_down(lower, upper);
-  llvm::Value* whole_columns = round_down(column_lower, column_upper);
+  llvm::Value* whole_rows = emit_whole_end(lower, upper, lanes);
+  llvm::Value* whole_columns = emit_whole_end(column_lower, column_upper, lanes);
   const auto is_multiple = [&](const Loop& loop) { return kernel::get_trip_divisor(kernel_, loop) % lanes == 0; };
 
   for_range(lower, whole_rows, lanes, [&](llvm::Value* row) {

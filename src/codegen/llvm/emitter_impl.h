@@ -95,6 +95,7 @@ class Emitter {
   bool emit_tile(const Loop& rows);
   bool can_tile(const Loop& rows, const Loop& columns) const;
   llvm::Value* emit_upper(const Loop& loop);
+  llvm::Value* emit_whole_end(llvm::Value* lower, llvm::Value* upper, std::int64_t step);
   void for_range(llvm::Value* lower, llvm::Value* upper, std::int64_t step,
                  const std::function<void(llvm::Value*)>& body);
   void with_preheader(const std::function<void()>& body);
