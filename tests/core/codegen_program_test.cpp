@@ -132,7 +132,8 @@ std::vector<std::vector<float>> run(const program::Program& program, toolchain::
       std::vector<void*> buffers;
       for (const auto& buffer : step.buffers) buffers.push_back(memory[buffer.slot.index()]);
       std::vector<std::int64_t> words;
-      for (const auto& word : step.words) words.push_back(word.slot.is_valid() ? std::bit_cast<std::int64_t>(factor) : word.bits);
+      for (const auto& word : step.words)
+        words.push_back(word.slot.is_valid() ? std::bit_cast<std::int64_t>(factor) : word.bits);
       codes[step.code.index()]->get_functions()[step.symbol](buffers.data(), words.data(), 0, step.units.value);
     } else {
       for (const SlotId result : step.results) results.push_back(owned[result.index()]);
