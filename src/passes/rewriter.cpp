@@ -76,9 +76,12 @@ Arg replace_in(graph::Context& context, const std::vector<Arg>& replacements, co
 Node Rewriter::map(const Node& node) {
   Node mapped = node;
   mapped.args = replace_in(context_, replacements_, node.args);
-  const bool is_moved = mapped.args.data() != node.args.data() && graph::is_view(node.op) && node.args[0].is_value() &&
-                        mapped.args[0].is_value() && mapped.args[0].get_value() != node.args[0].get_value();
-  if (is_moved) move_views(mapped);
+  if (graph::is_view(node.op) && mapped.args[0].is_value()) {
+    const graph::StorageId memory = graph_.get_meta(mapped.args[0].get_value()).storage;
+    bool is_moved = false;
+    for (const ValueId out : node.outs) is_moved = is_moved || (out.is_valid() && graph_.get_meta(out).storage != memory);
+    if (is_moved) move_views(mapped);
+  }
   return mapped;
 }
 
