@@ -113,7 +113,8 @@ def make_models():
     yield tf.BertForMaskedLM(tf.BertConfig(vocab_size=50, **small)), {"input_ids": ids, "labels": ids}
     mask = torch.ones(2, 7, dtype=torch.int64)
     mask[0, 5:] = 0
-    yield tf.BertForMaskedLM(tf.BertConfig(vocab_size=50, **small)), {"input_ids": ids, "attention_mask": mask, "labels": ids}
+    masked = {"input_ids": ids, "attention_mask": mask, "labels": ids}
+    yield tf.BertForMaskedLM(tf.BertConfig(vocab_size=50, **small)), masked
     yield (
         tf.GPT2LMHeadModel(tf.GPT2Config(vocab_size=50, n_embd=16, n_layer=1, n_head=2, n_positions=16)),
         {"input_ids": ids, "labels": ids},
