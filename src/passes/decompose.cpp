@@ -81,15 +81,15 @@ bool decompose_filled(const Call& call) {
 // (grad, sizes, dim, index)
 bool decompose_select_backward(const Call& call) {
   const auto zeros = call.emit_full(call.meta().sizes(), make_number(call.meta(), 0), call.meta());
-  return zeros && call.finish(call.emit(OpId::select_scatter, {Arg::make_value(*zeros), call.args()[0], call.args()[2],
-                                                                call.args()[3]}));
+  return zeros && call.finish(call.emit(OpId::select_scatter,
+                                        {Arg::make_value(*zeros), call.args()[0], call.args()[2], call.args()[3]}));
 }
 
 // (grad, sizes, dim, start, end, step)
 bool decompose_slice_backward(const Call& call) {
   const auto zeros = call.emit_full(call.meta().sizes(), make_number(call.meta(), 0), call.meta());
   return zeros && call.finish(call.emit(OpId::slice_scatter, {Arg::make_value(*zeros), call.args()[0], call.args()[2],
-                                                               call.args()[3], call.args()[4], call.args()[5]}));
+                                                              call.args()[3], call.args()[4], call.args()[5]}));
 }
 
 // (tensors, dim)
@@ -108,8 +108,8 @@ bool decompose_stack(const Call& call) {
 
 bool decompose_view_copy(const Call& call) {
   const auto view = call.emit(OpId::view, {call.args()[0], call.args()[1]});
-  return view && call.finish(call.emit(OpId::clone, {Arg::make_value(*view),
-                                                     Arg::make_memory_format(graph::MemoryFormat::Contiguous)}));
+  return view && call.finish(call.emit(
+                     OpId::clone, {Arg::make_value(*view), Arg::make_memory_format(graph::MemoryFormat::Contiguous)}));
 }
 
 // (self, size or sizes, dim)
@@ -123,7 +123,7 @@ bool decompose_split(const Call& call) {
     const TensorMeta meta = call.graph.get_meta(out);
     const sym::Int end = symbols.add(start, meta.sizes()[static_cast<std::size_t>(dim)]);
     const auto part = call.emit(OpId::slice_Tensor, {call.args()[0], Arg::make_int(dim), Arg::make_int(start),
-                                                      Arg::make_int(end), Arg::make_int(1)});
+                                                     Arg::make_int(end), Arg::make_int(1)});
     if (!part || !is_same_layout(call.graph.get_meta(*part), meta)) return false;
     call.rewriter.replace(out, *part);
     start = end;
