@@ -165,9 +165,14 @@ class Functionaliser : private Memory {
     for (std::uint32_t i = 0; i < old_.inputs.size(); ++i) {
       const ValueId id = old_.inputs[i].value;
       new_.inputs[i].is_mutated = false;
-      if (!has_storage(id) || storage(id).version == 0 || storage(id).base != id) continue;
+      if (!has_storage(id) || storage(id).version == 0 || storage(id).input != id) continue;
       if (has_set_data(i)) continue;
-      new_.effects.push_back({graph::EffectKind::Copy, i, read(id)});
+      // resize_ made another base on the input's memory.
+      const ValueId base = storage(id).base;
+      const auto sizes = old_.get_meta(id).sizes();
+      const auto now = old_.get_meta(base).sizes();
+      const bool is_resized = !std::equal(sizes.begin(), sizes.end(), now.begin(), now.end());
+      new_.effects.push_back({is_resized ? graph::EffectKind::Resize : graph::EffectKind::Copy, i, read(base)});
     }
     for (const graph::Effect& effect : old_.effects) {
       graph::Effect mapped = effect;
@@ -202,7 +207,7 @@ class Functionaliser : private Memory {
     for (std::uint32_t i = 0; i < old_.inputs.size(); ++i) {
       const ValueId id = old_.inputs[i].value;
       input_of[id.index()] = i;
-      if (has_storage(id) && storage(id).base == id) input_on[old_.get_meta(id).storage.index()] = i;
+      if (has_storage(id) && storage(id).input == id) input_on[old_.get_meta(id).storage.index()] = i;
     }
     // Of outputs on one memory that is no input's, the widest is the base (the first of equals).
     for (std::uint32_t i = 0; i < old_.outputs.size(); ++i) {

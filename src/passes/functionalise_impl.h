@@ -51,7 +51,8 @@ class Memory {
     bool is_seen = false;
   };
   struct Storage {
-    ValueId base;  // recorded
+    ValueId base;   // recorded
+    ValueId input;  // the input that was the base at the start, if one was
     std::uint32_t version = 0;
   };
 

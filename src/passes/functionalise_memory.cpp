@@ -55,6 +55,9 @@ void Memory::find_input_bases() {
     }
     state(input.value).is_seen = true;
   }
+  for (const graph::Input& input : old_.inputs) {
+    if (has_storage(input.value)) storage(input.value).input = storage(input.value).base;
+  }
   for (const graph::Constant& constant : old_.constants) see(constant.value);
 }
 

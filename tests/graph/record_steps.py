@@ -74,15 +74,18 @@ class StepRecorder(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
         texts = []
         for i, (argument, value) in enumerate(zip(schema.arguments, bound)):
-            writes = argument.alias_info is not None and argument.alias_info.is_write
+            is_written = argument.alias_info is not None and argument.alias_info.is_write
             hidden = i in HIDDEN.get(name, ()) and value is not None and bound[5]
             is_view = name.split(".")[0] in ("aten::t_", "aten::as_strided_", "aten::transpose_", "aten::unsqueeze_")
-            texts.append("mut " * ((writes or hidden) and not is_view) + self.print_arg(value, argument))
+            texts.append("mut " * ((is_written or hidden) and not is_view) + self.print_arg(value, argument))
         result = func(*args, **(kwargs or {}))
         returns = [] if result is None else list(result) if isinstance(result, tuple) else [result]
         names, kinds = [], []
+        written = {}
+        if any(r.alias_info is not None and r.alias_info.is_write for r in schema.returns):
+            written = {self.place_of(v): self.find(v) for v in bound if isinstance(v, torch.Tensor)}
         for value in returns:
-            listed = [self.describe(v) for v in value] if isinstance(value, list) else [self.describe(value)]
+            listed = [self.describe(v, written) for v in (value if isinstance(value, list) else [value])]
             text = [", ".join(p[i] for p in listed) for i in range(2)]
             names.append(f"[{text[0]}]" if isinstance(value, list) else text[0])
             kinds.append(f"[{text[1]}]" if isinstance(value, list) else text[1])
@@ -92,12 +95,14 @@ class StepRecorder(TorchDispatchMode):
         self.lines.append(line)
         return result
 
-    def describe(self, value):
+    def describe(self, value, written):
         if value is None:
             return "_", "_"
         if not isinstance(value, torch.Tensor):
             self.count += 1
             return f"%{self.count - 1}", type(value).__name__
+        if self.place_of(value) in written:  # the argument itself
+            return written[self.place_of(value)], "_"
         if id(value) in self.by_object and self.by_place.get(self.place_of(value)) == self.by_object[id(value)]:
             return f"%{self.by_object[id(value)]}", "_"
         return self.make(value), self.type_of(value)
