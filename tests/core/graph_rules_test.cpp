@@ -49,8 +49,8 @@ struct Counts {
   std::set<std::string> declined;  // nodes
 };
 
-Counts check_rules() {
-  std::ifstream file("tests/graph/rule_expectations.txt");
+Counts check_rules(const char* path) {
+  std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
   auto parsed = parse_graph(text.str());
@@ -85,7 +85,7 @@ Counts check_rules() {
 }  // namespace
 
 TEST("the rules give the metadata that eager gives") {
-  const Counts counts = check_rules();
+  const Counts counts = check_rules("tests/graph/rule_expectations.txt");
   EXPECT(counts.agreed > 1000);
   EXPECT(counts.inferred_ops.size() >= 250);
   // Declining is allowed, but a rule that starts to decline more is noticed.
@@ -93,4 +93,43 @@ TEST("the rules give the metadata that eager gives") {
   for (const std::string& line : counts.declined) lines += line + "\n";
   EXPECT(counts.declined.size() <= 5);
   if (counts.declined.size() > 5) EXPECT_EQ(lines, "");
+}
+
+TEST("the rules give the metadata that eager gives in the training of models") {
+  const Counts counts = check_rules("tests/graph/rule_expectations_models.txt");
+  EXPECT(counts.agreed > 500);
+  std::string lines;
+  for (const std::string& line : counts.declined) lines += line + "\n";
+  EXPECT_EQ(lines, "");
+}
+
+TEST("rules decline what they do not cover") {
+  auto parsed = parse_graph(R"(graph {
+  %0 = input : complex64[2] conj
+  %1 = input : float32[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+  %2 = input : float32[2, 3]
+  %3 = input : float32[2, 3] cuda:0
+  %4 = input : uint16[2]
+  %5 = input : int32[2]
+  %6 = input : bool[2, 3]
+})");
+  const Graph& graph = std::get<Graph>(parsed);
+  RuleCall call(*graph.context, graph.values);
+  const auto value = [](std::uint32_t id) { return Arg::make_value(ValueId(id)); };
+  const auto declines = [&](OpId op, std::vector<Arg> args) {
+    const bool is_known = infer(op, args, call);
+    EXPECT(is_known || call.results().empty());
+    return !is_known;
+  };
+  EXPECT(declines(OpId::exp, {value(0)}));                   // lazily conjugated
+  EXPECT(!declines(OpId::_conj, {value(0)}));                // views pass that on
+  EXPECT(declines(OpId::exp, {value(1)}));                   // too many dimensions
+  EXPECT(declines(OpId::mul_Tensor, {value(2), value(3)}));  // two devices
+  EXPECT(declines(OpId::mul_Tensor, {value(4), value(5)}));  // a promotion that torch refuses
+  EXPECT(declines(OpId::mm, {value(2), value(2)}));          // sizes do not fit
+  EXPECT(declines(OpId::view, {value(2), graph.context->make_int_list(std::vector<reprise::sym::Int>{4, -1})}));
+  EXPECT(declines(OpId::index_Tensor, {value(2), graph.context->make_list(std::vector<Arg>{value(6)})}));  // a mask
+  EXPECT(declines(OpId::nonzero, {value(2)}));
+  EXPECT(declines(OpId::exp, {}));
+  EXPECT(declines(graph.context->intern_op("vendor::op"), {value(2)}));
 }
