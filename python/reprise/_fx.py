@@ -33,7 +33,7 @@ def _add_call(graph, operands, kwnames):
 def make_graph_module(nodes, constants, input_count, outputs):
     """The torch.fx.GraphModule of a region.
 
-    nodes: tuples (kind, n, object, operands, slot) in order; operands and slots count inputs, then constants, then values.
+    nodes: tuples (kind, n, object, operands, slot) in order; operands and slots count inputs, constants, then values.
     Inputs are tensors; the graph returns a tuple of tensors, one for each slot in `outputs`.
     """
     graph = torch.fx.Graph()

@@ -11,8 +11,8 @@ class Explanation:
     name: of the callable.
     places: list of dicts, one for each boundary where entries start: file, line, function, unit (0: the call), why,
         attempts, last_failure, is_blacklisted, misses, entries. An entry: serial, why, runs, returns, items, steps,
-        size_bytes, guards (texts with source paths), last_guard_failure, regions (texts), exits. An exit: place ("file:line in
-        function"), kind ("end", "guard", "error"), reason, code, hint, count.
+        size_bytes, guards (texts with source paths), last_guard_failure, regions (texts), exits. An exit: place
+        ("file:line in function"), kind ("end", "guard", "error"), reason, code, hint, count.
     counters: dict of counts (docs/troubleshooting.md); seconds: dict of phase to seconds.
     notes: what the reader should know about the settings.
     result: what the explained call returned.
