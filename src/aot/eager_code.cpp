@@ -66,14 +66,14 @@ class EagerCodeImpl final : public EagerCode {
  public:
   EagerCodeImpl(host::TraceContext& trace_context, std::shared_ptr<RegionCallables> callables,
                 std::span<const RegionInput> inputs, RegionTrace trace, std::shared_ptr<graph::Context> context,
-                const host::EntryState& entry_state, graph::Graph functional)
+                const host::EntryState& entry_state, FunctionalRegion functional)
       : trace_context_(trace_context),
         callables_(std::move(callables)),
         inputs_(inputs.begin(), inputs.end()),
         trace_(std::move(trace)),
         context_(std::move(context)),
         functional_(std::move(functional)),
-        graphs_(split_joint_graph(functional_)) {
+        graphs_(split_joint_graph(functional_.graph)) {
     plan_.entry_state = entry_state;
   }
 
@@ -86,7 +86,7 @@ class EagerCodeImpl final : public EagerCode {
   }
 
   base::Result<bool> make_programs(bool is_grad_mode) {
-    auto inference = make_boxed_program(make_inference_graph(functional_), trace_.constants);
+    auto inference = make_boxed_program(make_inference_graph(functional_.graph), trace_.constants);
     if (!inference) return inference.unsupported();
     inference_ = std::move(inference).value();
     auto forward = make_boxed_program(graphs_.forward, trace_.constants);
@@ -123,7 +123,7 @@ class EagerCodeImpl final : public EagerCode {
   }
 
   const RegionTrace& trace() const override { return trace_; }
-  const graph::Graph& functional_graph() const override { return functional_; }
+  const graph::Graph& functional_graph() const override { return functional_.graph; }
   const graph::Graph& forward_graph() const override { return graphs_.forward; }
   const graph::Graph& backward_graph() const override { return graphs_.backward; }
   Counts counts() const override {
@@ -145,22 +145,24 @@ class EagerCodeImpl final : public EagerCode {
   void make_plan(bool is_grad_mode) {
     plan_.input_count = inputs_.size();
     plan_.is_grad_mode = is_grad_mode;
-    plan_.is_random = is_random(functional_);
+    plan_.is_random = is_random(functional_.graph);
     plan_.version_bumps = trace_.version_bumps;
     int32_t result = 0;
-    for (size_t i = 0; i < functional_.outputs.size(); i++) {
-      const graph::Output& output = functional_.outputs[i];
+    for (size_t i = 0; i < functional_.graph.outputs.size(); i++) {
+      const graph::Output& output = functional_.graph.outputs[i];
       host::RegionOutput& made = plan_.outputs.emplace_back();
       made.kind = to_host_kind(output.kind);
       made.index = output.index;
       made.requires_grad = trace_.output_requires_grad[i] != 0;
       made.result = result++;
-      const host::TraceValueMeta meta = to_meta(output.value);
-      made.sizes = meta.sizes;
-      made.strides = meta.strides;
-      made.offset = meta.offset;
+      if (output.kind != OutputKind::None && output.kind != OutputKind::SameOutput) {
+        const host::TraceValueMeta meta = to_host_meta(output.meta);
+        made.sizes = meta.sizes;
+        made.strides = meta.strides;
+        made.offset = meta.offset;
+      }
     }
-    for (const graph::Effect& effect : functional_.effects) {
+    for (const graph::Effect& effect : functional_.graph.effects) {
       plan_.effects.push_back({to_host_kind(effect.kind), effect.input, result++});
     }
     for (const DifferentiableResult& differentiable : trace_.differentiable) {
@@ -169,16 +171,14 @@ class EagerCodeImpl final : public EagerCode {
     for (const ValueId saved : graphs_.forward.saved) plan_.saved.push_back(find_source(saved, result++));
   }
 
-  host::TraceValueMeta to_meta(ValueId id) const { return to_host_meta(functional_.get_meta(id)); }
-
   host::RegionSaved find_source(ValueId saved, int32_t result) const {
     for (size_t i = 0; i < inputs_.size(); i++) {
-      if (functional_.inputs[i].value == saved) {
+      if (functional_.graph.inputs[i].value == saved) {
         return {host::RegionSaved::Kind::Input, static_cast<uint32_t>(i)};
       }
     }
-    for (size_t i = 0; i < functional_.outputs.size(); i++) {
-      const graph::Output& output = functional_.outputs[i];
+    for (size_t i = 0; i < functional_.graph.outputs.size(); i++) {
+      const graph::Output& output = functional_.graph.outputs[i];
       if (output.kind == OutputKind::Value && output.value == saved) {
         return {host::RegionSaved::Kind::Output, static_cast<uint32_t>(i)};
       }
@@ -191,7 +191,8 @@ class EagerCodeImpl final : public EagerCode {
     const host::BackwardKey full = full_key();
     const bool is_traced = key.is_defined == full.is_defined && key.strides == full.strides;
     const PyGILState_STATE gil = PyGILState_Ensure();
-    auto program = is_traced ? make_backward_of(functional_, trace_.constants, key) : trace_again(key);
+    auto program = is_traced ? make_backward_of(functional_.graph, trace_.constants, graphs_.forward.saved, key)
+                             : trace_again(key);
     PyGILState_Release(gil);
     if (!program) throw std::runtime_error("reprise: no backward of a region: " + program.unsupported().text);
     const std::lock_guard lock(mutex_);
@@ -199,12 +200,13 @@ class EagerCodeImpl final : public EagerCode {
   }
 
   base::Result<host::BoxedProgram> make_backward_of(const graph::Graph& joint, const host::TraceConstants& constants,
+                                                    std::span<const ValueId> saved,
                                                     const host::BackwardKey& key) const {
     graph::Graph needed = joint;
     for (graph::Gradient& gradient : needed.gradients) {
       if (!key.is_needed[gradient.input]) gradient.value = ValueId();
     }
-    auto backward = make_backward_graph(needed, graphs_.forward.saved);
+    auto backward = make_backward_graph(needed, saved);
     if (!backward) return backward.unsupported();
     return make_boxed_program(backward.value(), constants);
   }
@@ -216,7 +218,8 @@ class EagerCodeImpl final : public EagerCode {
     const RegionTrace again = std::move(traced).value();
     auto functional = make_functional(again);
     if (!functional) return functional.unsupported();
-    return make_backward_of(functional.value(), again.constants, key);
+    const std::vector<ValueId> saved = translate_values(graphs_.forward.saved, functional_, functional.value());
+    return make_backward_of(functional.value().graph, again.constants, saved, key);
   }
 
   host::TraceContext& trace_context_;
@@ -224,7 +227,7 @@ class EagerCodeImpl final : public EagerCode {
   std::vector<RegionInput> inputs_;
   RegionTrace trace_;
   std::shared_ptr<graph::Context> context_;
-  graph::Graph functional_;
+  FunctionalRegion functional_;
   SplitGraphs graphs_;
   host::BoxedProgram inference_;
   host::BoxedProgram forward_;

@@ -240,7 +240,8 @@ class ProgramMaker {
       graph::for_each_value(node.args[i], [&](ValueId id) {
         const ValueId after = node.new_values[written++];
         const uint32_t memory = memory_of(id);
-        const bool is_consumed = is_pinned_[memory] == 0 && memory_last_use_[memory] <= index;
+        const bool is_consumed =
+            is_pinned_[memory] == 0 && memory_last_use_[memory] <= index && has_same_layout(id, after);
         instruction.is_consumed.push_back(is_consumed ? 1 : 0);
         instruction.new_values.push_back(result_slot(after));
         if (is_consumed) join(id, after);
@@ -257,6 +258,12 @@ class ProgramMaker {
     std::sort(instruction.frees.begin(), instruction.frees.end());
     instruction.frees.erase(std::unique(instruction.frees.begin(), instruction.frees.end()), instruction.frees.end());
     program_.add_instruction(std::move(instruction));
+  }
+
+  // The new value is laid out as the graph says: a packed copy of a view with gaps, for one.
+  bool has_same_layout(ValueId a, ValueId b) const {
+    const std::span<const sym::Int> x = graph_.get_meta(a).strides(), y = graph_.get_meta(b).strides();
+    return std::equal(x.begin(), x.end(), y.begin(), y.end());
   }
 
   bool is_constant(ValueId id) const { return graph_.get_value(id).is_source; }

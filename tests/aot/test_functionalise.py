@@ -246,3 +246,15 @@ def test_a_view_that_is_written_to_and_needs_grad_is_refused():
 
     with pytest.raises(RuntimeError, match="is a view"):
         Compiled(lambda tensors: tensors[0].mul_(2), [base[1:]])
+
+
+def test_writes_through_views_of_views_reach_the_base():
+    def f(tensors):
+        z = tensors[0] * 1
+        z[1][2] = 5
+        z[1:3][:, 0].add_(1)
+        z.view(2, 2, 6)[1].t()[2:4].mul_(3)
+        z[2:].select(1, 3)[0].zero_()
+        return z, z[1:]
+
+    check(f, inputs()[:1])

@@ -27,8 +27,9 @@ struct RegionOutput {
   RegionOutputKind kind = RegionOutputKind::Value;
   uint32_t index = 0;  // of the input or output
   bool requires_grad = false;
-  int32_t result = -1;         // of kind Value: among the forward program's results
-  std::vector<int64_t> sizes;  // of views
+  int32_t result = -1;  // of kind Value: among the forward program's results
+  // As eager's: of views, and of a Value, which may be computed with other strides.
+  std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
   int64_t offset = 0;
 };

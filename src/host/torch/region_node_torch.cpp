@@ -68,6 +68,13 @@ bool has_strides(const at::Tensor& tensor, const std::vector<int64_t>& strides) 
   return true;
 }
 
+at::Tensor with_strides(const at::Tensor& tensor, const std::vector<int64_t>& strides) {
+  if (tensor.numel() <= 1 || has_strides(tensor, strides)) return tensor;
+  const at::AutoDispatchBelowADInplaceOrView below;
+  at::Tensor copy = at::empty_strided(tensor.sizes(), strides, tensor.options());
+  return copy.copy_(tensor);
+}
+
 class RegionNode : public Node {
  public:
   explicit RegionNode(std::shared_ptr<RegionCode> code) : code_(std::move(code)) {}
@@ -160,9 +167,7 @@ class RegionNode : public Node {
 
   at::Tensor coerce(const at::Tensor& tangent, size_t index, const BackwardKey& key) const {
     const std::vector<int64_t>& traced = code_->plan().differentiable[index].strides;
-    if (tangent.numel() <= 1 || !key.strides[index].empty() || has_strides(tangent, traced)) return tangent;
-    at::Tensor copy = at::empty_strided(tangent.sizes(), traced, tangent.options());
-    return copy.copy_(tangent);
+    return key.strides[index].empty() ? with_strides(tangent, traced) : tangent;
   }
 
   at::Tensor take_input(size_t index) {
@@ -259,7 +264,7 @@ class RegionCall {
     arguments.clear();
     for (size_t i = 0; i < plan_.outputs.size(); i++) {
       const RegionOutput& output = plan_.outputs[i];
-      if (output.kind == RegionOutputKind::Value) outputs_[i] = result(output.result);
+      if (output.kind == RegionOutputKind::Value) outputs_[i] = with_strides(result(output.result), output.strides);
     }
     if (needs_node) {
       for (const RegionDifferentiable& differentiable : plan_.differentiable) {
