@@ -101,13 +101,12 @@ class EagerCodeImpl final : public EagerCode {
     return true;
   }
 
-  void run_forward(bool is_training, const host::ValueList& inputs, host::ValueList& results) override {
-    const host::BoxedProgram& program = is_training ? forward_ : inference_;
-    if (trace_.captured.empty()) return program.run(inputs, results);
-    program.run(host::append_constants(inputs, trace_.constants, trace_.captured), results);
+  void run_forward(bool is_training, host::ValueList&& inputs, host::ValueList& results) override {
+    host::append_constants(inputs, trace_.constants, trace_.captured);
+    (is_training ? forward_ : inference_).run(std::move(inputs), results);
   }
 
-  void run_backward(const host::BackwardKey& key, const host::ValueList& inputs, host::ValueList& gradients) override {
+  void run_backward(const host::BackwardKey& key, host::ValueList&& inputs, host::ValueList& gradients) override {
     std::shared_ptr<host::BoxedProgram> program;
     {
       const std::lock_guard lock(mutex_);
@@ -115,7 +114,7 @@ class EagerCodeImpl final : public EagerCode {
       if (found != backwards_.end()) program = found->second;
     }
     if (program == nullptr) program = make_backward(key);
-    program->run(inputs, gradients);
+    program->run(std::move(inputs), gradients);
   }
 
   bool call_again(std::span<PyObject* const> inputs, std::vector<PyObject*>& outputs) override {
@@ -147,6 +146,10 @@ class EagerCodeImpl final : public EagerCode {
     plan_.is_grad_mode = is_grad_mode;
     plan_.is_random = is_random(functional_.graph);
     plan_.version_bumps = trace_.version_bumps;
+    plan_.output_count = trace_.output_count;
+    for (const GradientOutput& gradient : trace_.gradient_outputs) {
+      plan_.gradients.push_back({gradient.input, gradient.output});
+    }
     int32_t result = 0;
     for (size_t i = 0; i < functional_.graph.outputs.size(); i++) {
       const graph::Output& output = functional_.graph.outputs[i];

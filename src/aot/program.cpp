@@ -253,7 +253,7 @@ class ProgramMaker {
       for (uint32_t k = 0; k < value.get_count(); k++) targets.push_back(result_slot(node.outs[out++]));
     }
     graph::for_each_use(node, [&](ValueId id) {
-      if (last_use_[id.index()] == index && !is_constant(id)) instruction.frees.push_back(slots_[id.index()]);
+      if (last_use_[id.index()] == index) instruction.frees.push_back(slots_[id.index()]);
     });
     std::sort(instruction.frees.begin(), instruction.frees.end());
     instruction.frees.erase(std::unique(instruction.frees.begin(), instruction.frees.end()), instruction.frees.end());
@@ -265,8 +265,6 @@ class ProgramMaker {
     const std::span<const sym::Int> x = graph_.get_meta(a).strides(), y = graph_.get_meta(b).strides();
     return std::equal(x.begin(), x.end(), y.begin(), y.end());
   }
-
-  bool is_constant(ValueId id) const { return graph_.get_value(id).is_source; }
 
   static std::optional<host::ScalarOp> find_scalar_op(std::string_view name) {
     static constexpr std::pair<std::string_view, host::ScalarOp> kRows[] = {

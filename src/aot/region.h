@@ -32,6 +32,13 @@ class RegionCallables {
 struct RegionInput {
   host::TraceInput like;
   graph::InputKind kind = graph::InputKind::Plain;
+  int32_t gradient_of = -1;  // it is the `.grad` of that input, a leaf; inputs without one have None there
+};
+
+/// The callables left another tensor in `.grad` of an input: an output of the graph behind those of the callables.
+struct GradientOutput {
+  uint32_t input = 0;
+  int32_t output = -1;  // -1: None was left
 };
 
 /// Which of the differentiable results have a tangent, and its strides where they are not the traced ones.
@@ -65,7 +72,9 @@ struct RegionTrace {
   bool is_grad_mode = true;  // at entry
   size_t input_count = 0;    // Graph::inputs[0 ... input_count) are the region's, in order
   host::TraceConstants constants;
-  std::vector<int32_t> captured;              // constants behind the captured inputs, in order of Graph::inputs
+  std::vector<int32_t> captured;  // constants behind the captured inputs, in order of Graph::inputs
+  size_t output_count = 0;        // outputs of the callables; more follow for `.grad` of inputs
+  std::vector<GradientOutput> gradient_outputs;
   std::vector<uint8_t> output_requires_grad;  // of each of Graph::outputs
   std::vector<DifferentiableResult> differentiable;
   std::vector<graph::ValueId> tangents;  // of each differentiable result; invalid: undefined

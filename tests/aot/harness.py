@@ -52,9 +52,9 @@ def flatten(value, into):
 
 
 class Compiled:
-    def __init__(self, function, inputs):
+    def __init__(self, function, inputs, gradient_of=None):
         self.function = lambda tensors: flatten(function(tensors), [])
-        self.code = native.compile(self.function, list(inputs))
+        self.code = native.compile(self.function, list(inputs), gradient_of)
 
     def __call__(self, *inputs):
         return native.call(self.code, list(inputs))

@@ -69,10 +69,14 @@ PyObject* make_capsule(std::unique_ptr<T> value, const char* name) {
                        [](PyObject* capsule) { delete &get<T>(capsule, PyCapsule_GetName(capsule)); });
 }
 
-std::vector<aot::RegionInput> list_inputs(PyObject* inputs) {
+// `gradient_of` is None, or a list: which input an input is the `.grad` of, or -1.
+std::vector<aot::RegionInput> list_inputs(PyObject* inputs, PyObject* gradient_of = Py_None) {
   std::vector<aot::RegionInput> result;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(inputs); i++) {
-    result.push_back({host::describe_input(PyList_GET_ITEM(inputs, i)), graph::InputKind::Plain});
+    result.push_back({host::describe_input(PyList_GET_ITEM(inputs, i)), graph::InputKind::Plain, -1});
+    if (gradient_of != Py_None) {
+      result.back().gradient_of = static_cast<int32_t>(PyLong_AsLong(PyList_GET_ITEM(gradient_of, i)));
+    }
   }
   return result;
 }
@@ -103,12 +107,12 @@ PyObject* py_node_count(PyObject*, PyObject* capsule) {
   return PyLong_FromSize_t(get<Trace>(capsule, kTrace).trace->graph.nodes.size());
 }
 
-// compile(callable, inputs): code
+// compile(callable, inputs, gradient_of=None): code
 PyObject* py_compile(PyObject*, PyObject* args) {
-  PyObject *function, *inputs;
-  if (!PyArg_ParseTuple(args, "OO!", &function, &PyList_Type, &inputs)) return nullptr;
-  auto code = aot::make_eager_code(trace_context(), std::make_shared<PythonCallables>(function), list_inputs(inputs),
-                                   host::EntryState::capture());
+  PyObject *function, *inputs, *gradient_of = Py_None;
+  if (!PyArg_ParseTuple(args, "OO!|O", &function, &PyList_Type, &inputs, &gradient_of)) return nullptr;
+  auto code = aot::make_eager_code(trace_context(), std::make_shared<PythonCallables>(function),
+                                   list_inputs(inputs, gradient_of), host::EntryState::capture());
   if (!code) return fail(code.unsupported());
   return make_capsule(std::make_unique<std::shared_ptr<aot::EagerCode>>(std::move(code).value()), kCode);
 }

@@ -55,8 +55,16 @@ struct RegionDifferentiable {
   std::vector<int64_t> strides;  // of its tangent as traced
 };
 
+/// `.grad` of an input becomes that output; -1: None.
+struct RegionGradient {
+  uint32_t input = 0;
+  int32_t output = -1;
+};
+
 struct RegionPlan {
   size_t input_count = 0;
+  size_t output_count = 0;  // what the caller gets; outputs behind are for `gradients`
+  std::vector<RegionGradient> gradients;
   bool is_grad_mode = true;  // at entry
   bool is_random = false;
   std::vector<RegionOutput> outputs;
@@ -83,10 +91,10 @@ class RegionCode {
   const RegionPlan& plan() const { return plan_; }
 
   /// `is_training`: the results that are saved are wanted too. May be called without the GIL.
-  virtual void run_forward(bool is_training, const ValueList& inputs, ValueList& results) = 0;
+  virtual void run_forward(bool is_training, ValueList&& inputs, ValueList& results) = 0;
   /// `inputs`: the saved values, then the defined tangents. A gradient for each input of the region, None where there
   /// is none. May be called without the GIL; C++ exceptions (a program that cannot be made) go to the engine.
-  virtual void run_backward(const BackwardKey& key, const ValueList& inputs, ValueList& gradients) = 0;
+  virtual void run_backward(const BackwardKey& key, ValueList&& inputs, ValueList& gradients) = 0;
   /// The callables again, live, on these tensors. False with a Python exception set. GIL held.
   virtual bool call_again(std::span<PyObject* const> inputs, std::vector<PyObject*>& outputs) = 0;
 

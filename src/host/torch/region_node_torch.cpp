@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
@@ -129,13 +130,18 @@ class RegionNode : public Node {
     if (c10::GradMode::is_enabled()) return differentiate_again(key, tangents);
     ValueList inputs, results;
     for (SavedVariable& saved : saved_) inputs.values().list.emplace_back(saved.unpack(share(this)));
+    if (!torch::autograd::get_current_graph_task_keep_graph()) {
+      // Each saved value dies at its last use, as it does node by node in eager.
+      for (SavedVariable& saved : saved_) saved.reset_data();
+      is_released_ = true;
+    }
     {
       const at::AutoDispatchBelowADInplaceOrView below;
       for (size_t i = 0; i < tangents.size(); i++) {
         if (tangents[i].defined()) inputs.values().list.emplace_back(coerce(tangents[i], i, key));
       }
       tangents.clear();
-      code_->run_backward(key, inputs, results);
+      code_->run_backward(key, std::move(inputs), results);
     }
     for (size_t i = 0; i < gradients.size(); i++) {
       c10::IValue& value = results.values().list[i];
@@ -185,7 +191,8 @@ class RegionNode : public Node {
   // create_graph=True: what eager would record now, by running the callables again under autograd.
   variable_list differentiate_again(const BackwardKey& key, const variable_list& tangents) {
     const RegionPlan& plan = code_->plan();
-    TORCH_CHECK(plan.effects.empty(), "a compiled region that writes to its inputs cannot be differentiated twice");
+    TORCH_CHECK(plan.effects.empty() && plan.gradients.empty(),
+                "a compiled region that writes to its inputs cannot be differentiated twice");
     std::vector<at::Tensor> inputs;
     for (size_t i = 0; i < plan.input_count; i++) inputs.push_back(take_input(i));
     std::vector<at::Tensor> outputs;
@@ -259,9 +266,8 @@ class RegionCall {
     for (const at::Tensor& input : inputs_) arguments.values().list.emplace_back(input);
     {
       const at::AutoDispatchBelowADInplaceOrView below;
-      code_->run_forward(needs_node, arguments, results_);
+      code_->run_forward(needs_node, std::move(arguments), results_);
     }
-    arguments.clear();
     for (size_t i = 0; i < plan_.outputs.size(); i++) {
       const RegionOutput& output = plan_.outputs[i];
       if (output.kind == RegionOutputKind::Value) outputs_[i] = with_strides(result(output.result), output.strides);
@@ -282,6 +288,11 @@ class RegionCall {
       }
     }
     make_views();
+    for (const RegionGradient& gradient : plan_.gradients) {
+      at::Tensor& place = inputs_[gradient.input].mutable_grad();
+      place = gradient.output < 0 ? at::Tensor() : outputs_[static_cast<size_t>(gradient.output)];
+    }
+    outputs_.resize(plan_.output_count);
     return outputs_;
   }
 

@@ -82,6 +82,15 @@ PyObject* TraceRun::add_input(const TraceInput& input) {
   return made ? THPVariable_Wrap(tensor) : nullptr;
 }
 
+void TraceRun::set_gradient(PyObject* leaf, PyObject* gradient) {
+  THPVariable_Unpack(leaf).mutable_grad() = gradient == nullptr ? at::Tensor() : THPVariable_Unpack(gradient);
+}
+
+PyObject* TraceRun::get_gradient(PyObject* leaf) const {
+  const at::Tensor& gradient = THPVariable_Unpack(leaf).grad();
+  return gradient.defined() ? THPVariable_Wrap(gradient) : nullptr;
+}
+
 TraceValueId TraceRun::input_gradient(size_t index) const {
   const at::Tensor& gradient = *state_->inputs.at(index).gradient;
   const TraceTensorImpl* impl = find_trace_tensor(gradient);
@@ -93,8 +102,11 @@ bool TraceRun::run_backward(std::span<PyObject* const> roots, std::span<const st
   torch::autograd::edge_list edges;
   variable_list seeds;
   return run_guarded([&] {
-    // The callables may have differentiated too.
-    for (State::Input& input : state_->inputs) *input.gradient = at::Tensor();
+    // The callables may have differentiated too; and what the engine adds up now is no effect of theirs.
+    for (State::Input& input : state_->inputs) {
+      *input.gradient = at::Tensor();
+      if (input.tensor.is_leaf() && input.tensor.requires_grad()) input.tensor.mutable_grad().reset();
+    }
     for (size_t i = 0; i < roots.size(); i++) {
       const at::Tensor& root = THPVariable_Unpack(roots[i]);
       TraceValueMeta meta = meta_of(root);

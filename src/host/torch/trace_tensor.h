@@ -131,6 +131,10 @@ class TraceRun {
   /// What run_backward() brought to input `index` (in order of add_input); kNoTraceValue: nothing.
   TraceValueId input_gradient(size_t index) const;
 
+  /// `.grad` of a traced leaf: autograd inside of the callables accumulates there. nullptr: none (no exception is set).
+  void set_gradient(PyObject* leaf, PyObject* gradient);
+  PyObject* get_gradient(PyObject* leaf) const;
+
   TracedTensor describe(PyObject* tensor) const;
   /// Of this thread, now.
   bool is_grad_mode() const;
