@@ -10,6 +10,7 @@
 #include "aot/recording.h"
 #include "aot/split.h"
 #include "base/check.h"
+#include "passes/pipeline.h"
 
 namespace reprise::aot {
 
@@ -66,14 +67,14 @@ class EagerCodeImpl final : public EagerCode {
  public:
   EagerCodeImpl(host::TraceContext& trace_context, std::shared_ptr<RegionCallables> callables,
                 std::span<const RegionInput> inputs, RegionTrace trace, std::shared_ptr<graph::Context> context,
-                const host::EntryState& entry_state, FunctionalRegion functional)
+                const host::EntryState& entry_state, const EagerOptions& options, FunctionalRegion functional)
       : trace_context_(trace_context),
         callables_(std::move(callables)),
         inputs_(inputs.begin(), inputs.end()),
         trace_(std::move(trace)),
         context_(std::move(context)),
         functional_(std::move(functional)),
-        graphs_(split_joint_graph(functional_.graph)) {
+        graphs_(passes::partition_graph(functional_.graph, {options.partition, {}})) {
     plan_.entry_state = entry_state;
   }
 
@@ -86,7 +87,9 @@ class EagerCodeImpl final : public EagerCode {
   }
 
   base::Result<bool> make_programs(bool is_grad_mode) {
-    auto inference = make_boxed_program(make_inference_graph(functional_.graph), trace_.constants);
+    auto inference_graph = make_inference_graph(functional_.graph);
+    if (!inference_graph) return inference_graph.unsupported();
+    auto inference = make_boxed_program(inference_graph.value(), trace_.constants);
     if (!inference) return inference.unsupported();
     inference_ = std::move(inference).value();
     auto forward = make_boxed_program(graphs_.forward, trace_.constants);
@@ -231,7 +234,7 @@ class EagerCodeImpl final : public EagerCode {
   RegionTrace trace_;
   std::shared_ptr<graph::Context> context_;
   FunctionalRegion functional_;
-  SplitGraphs graphs_;
+  passes::Partition graphs_;
   host::BoxedProgram inference_;
   host::BoxedProgram forward_;
   mutable std::mutex mutex_;
@@ -243,16 +246,22 @@ class EagerCodeImpl final : public EagerCode {
 base::Result<std::shared_ptr<EagerCode>> make_eager_code(host::TraceContext& trace_context,
                                                          std::shared_ptr<RegionCallables> callables,
                                                          std::span<const RegionInput> inputs,
-                                                         const host::EntryState& entry_state) {
+                                                         const host::EntryState& entry_state,
+                                                         const EagerOptions& options) {
   auto context = std::make_shared<graph::Context>();
   auto traced = trace_region(trace_context, context, *callables, inputs, entry_state);
   if (!traced) return traced.unsupported();
   RegionTrace trace = std::move(traced).value();
   auto functional = make_functional(trace);
   if (!functional) return functional.unsupported();
+  FunctionalRegion region = std::move(functional).value();
+  if (options.is_simplified) {
+    passes::PipelineResult result = passes::run_pipeline(region.graph, {{}, options.is_verified, "joint"});
+    if (result.unsupported) return *std::move(result.unsupported);
+  }
   const bool is_grad_mode = trace.is_grad_mode;
   auto code = std::make_shared<EagerCodeImpl>(trace_context, std::move(callables), inputs, std::move(trace),
-                                              std::move(context), entry_state, std::move(functional).value());
+                                              std::move(context), entry_state, options, std::move(region));
   auto made = code->make_programs(is_grad_mode);
   if (!made) return made.unsupported();
   return std::shared_ptr<EagerCode>(std::move(code));

@@ -12,8 +12,17 @@
 #include "aot/region.h"
 #include "base/result.h"
 #include "host/torch/region_node.h"
+#include "passes/partition.h"
 
 namespace reprise::aot {
+
+struct EagerOptions {
+  passes::PartitionMode partition = passes::PartitionMode::Default;
+  /// The whole pipeline of passes/ runs: tests of the passes. The reference runs what was recorded. Backwards of other
+  /// tangents may then need values that have no counterpart, which is an error when they are asked for.
+  bool is_simplified = false;
+  bool is_verified = false;
+};
 
 class EagerCode : public host::RegionCode {
  public:
@@ -33,6 +42,7 @@ class EagerCode : public host::RegionCode {
 base::Result<std::shared_ptr<EagerCode>> make_eager_code(host::TraceContext& trace_context,
                                                          std::shared_ptr<RegionCallables> callables,
                                                          std::span<const RegionInput> inputs,
-                                                         const host::EntryState& entry_state);
+                                                         const host::EntryState& entry_state,
+                                                         const EagerOptions& options = {});
 
 }  // namespace reprise::aot
