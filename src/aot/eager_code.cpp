@@ -179,7 +179,7 @@ class EagerCodeImpl final : public EagerCode {
 
   host::RegionSaved find_source(ValueId saved, int32_t result) const {
     for (size_t i = 0; i < inputs_.size(); i++) {
-      if (functional_.graph.inputs[i].value == saved) {
+      if (functional_.graph.inputs[i].value == saved && !functional_.graph.inputs[i].is_mutated) {
         return {host::RegionSaved::Kind::Input, static_cast<uint32_t>(i)};
       }
     }

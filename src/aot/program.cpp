@@ -280,6 +280,8 @@ class ProgramMaker {
   void add_outputs() {
     std::vector<uint8_t> is_fresh(graph_.values.size(), 0);
     for (const graph::Constant& constant : graph_.constants) is_fresh[constant.value.index()] = 1;
+    // Saved as they were at entry: the effect comes behind.
+    for (const graph::Input& input : graph_.inputs) is_fresh[input.value.index()] |= input.is_mutated ? 1 : 0;
     visit_results([&](ValueId id) {
       if (!id.is_valid()) return program_.add_output(-1, false);
       if (slots_[id.index()] < 0) {

@@ -52,9 +52,9 @@ def flatten(value, into):
 
 
 class Compiled:
-    def __init__(self, function, inputs, gradient_of=None):
+    def __init__(self, function, inputs, gradient_of=None, min_cut=False, simplified=False):
         self.function = lambda tensors: flatten(function(tensors), [])
-        self.code = native.compile(self.function, list(inputs), gradient_of)
+        self.code = native.compile(self.function, list(inputs), gradient_of, min_cut, simplified)
 
     def __call__(self, *inputs):
         return native.call(self.code, list(inputs))
@@ -105,7 +105,7 @@ def compare(name, pairs, problems):
             problems.append(f"{name} {i}: {describe_difference(a, b)}")
 
 
-def check(function, inputs, calls=2, backward=True, nonleaf=(), compiled=None):
+def check(function, inputs, calls=2, backward=True, nonleaf=(), compiled=None, **options):
     """Compile on copies of the inputs, then compare some calls with eager; returns the Compiled."""
 
     def make():
@@ -116,7 +116,7 @@ def check(function, inputs, calls=2, backward=True, nonleaf=(), compiled=None):
         return tensors, leaves
 
     if compiled is None:
-        compiled = Compiled(function, make()[0])
+        compiled = Compiled(function, make()[0], **options)
     problems = []
     for seed in range(calls):
         eager_inputs, eager_leaves = make()
