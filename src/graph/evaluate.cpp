@@ -253,9 +253,10 @@ class Walker {
     const bool is_in_place = base.back() == '_';
     if (is_in_place) base.pop_back();
     std::optional<OpId> op;
-    for (const std::string& candidate :
-         {overload == "List" ? base + ".Tensor" : overload.starts_with("Scalar") ? base + ".Scalar" : base + "." + overload,
-          base, base + ".Tensor_Scalar", base + ".Tensor_Tensor"}) {
+    for (const std::string& candidate : {overload == "List"               ? base + ".Tensor"
+                                         : overload.starts_with("Scalar") ? base + ".Scalar"
+                                                                          : base + "." + overload,
+                                         base, base + ".Tensor_Scalar", base + ".Tensor_Tensor"}) {
       if (!op) op = find_known_op(candidate);
     }
     if (base == "aten::zero" || base == "aten::copy") op = base == "aten::zero" ? OpId::zero_ : OpId::copy_;
@@ -486,7 +487,8 @@ class Walker {
         const std::int64_t size = out.sizes[d];
         const auto clamp = [&](const Arg& arg, std::int64_t otherwise) {
           if (arg.is_none()) return otherwise;
-          return std::min(std::max<std::int64_t>(wrap(number_of(arg).integer, static_cast<std::size_t>(size)), 0), size);
+          return std::min(std::max<std::int64_t>(wrap(number_of(arg).integer, static_cast<std::size_t>(size)), 0),
+                          size);
         };
         const std::int64_t start = clamp(args[3], 0);
         const std::int64_t end = std::max(clamp(args[4], size), start);
@@ -565,8 +567,10 @@ class Walker {
         for (std::int64_t k = 0; k < out.sizes[r + 1]; ++k) {
           double sum = 0;
           for (std::int64_t j = 0; j < a.sizes[r + 1]; ++j) {
-            const std::int64_t at = a.offset + (is_batched ? n * a.strides[0] : 0) + i * a.strides[r] + j * a.strides[r + 1];
-            const std::int64_t bt = b.offset + (is_batched ? n * b.strides[0] : 0) + j * b.strides[r] + k * b.strides[r + 1];
+            const std::int64_t at =
+                a.offset + (is_batched ? n * a.strides[0] : 0) + i * a.strides[r] + j * a.strides[r + 1];
+            const std::int64_t bt =
+                b.offset + (is_batched ? n * b.strides[0] : 0) + j * b.strides[r] + k * b.strides[r + 1];
             sum += a.get(at).as_real() * b.get(bt).as_real();
           }
           if (op == OpId::addmm) {

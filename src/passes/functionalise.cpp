@@ -74,10 +74,10 @@ class Functionaliser {
   static constexpr std::uint32_t kNoNode = 0xffffffffu;
 
   struct State {
-    ValueId current;               // functional value; invalid: the value itself
-    std::uint32_t version = 0;     // of the storage, that `current` shows
+    ValueId current;                  // functional value; invalid: the value itself
+    std::uint32_t version = 0;        // of the storage, that `current` shows
     std::uint32_t creator = kNoNode;  // recorded view node that made it
-    ValueId parent;                // recorded value that it is a view of
+    ValueId parent;                   // recorded value that it is a view of
     bool is_seen = false;
   };
   struct Storage {
@@ -390,8 +390,8 @@ class Functionaliser {
         const std::int64_t dim = args[2].get_int().get_constant();
         const std::size_t d = static_cast<std::size_t>(dim < 0 ? dim + parent_meta.rank : dim);
         const Int end = context_.symbols().add(start, old_.get_meta(id).sizes()[d]);
-        const Arg put[] = {Arg::make_value(read(parent)), part, args[2], Arg::make_int(start), Arg::make_int(end),
-                           Arg::make_int(1)};
+        const Arg put[] = {
+            Arg::make_value(read(parent)), part, args[2], Arg::make_int(start), Arg::make_int(end), Arg::make_int(1)};
         return emit_scatter(OpId::slice_scatter, put, id, contents);
       }
       default:
@@ -432,8 +432,7 @@ class Functionaliser {
     } else if (current.offset != Int(0)) {
       whole = emit_clone(whole);
     }
-    return emit_as_strided_scatter(whole, contents, meta,
-                                   context_.symbols().subtract(meta.offset, parent_meta.offset));
+    return emit_as_strided_scatter(whole, contents, meta, context_.symbols().subtract(meta.offset, parent_meta.offset));
   }
 
   static std::size_t find_out(const Node& node, ValueId id) {
@@ -457,12 +456,12 @@ class Functionaliser {
     phase_ = node.phase;
     source_ = node.source;
     note_views(index);
-    if (is_identity(node.op) && node.outs.size() == 1 && state(node.outs[0]).parent.is_valid()) {
+    if (is_identity(node.op) && node.outs.size() == 1) {
+      if (!state(node.outs[0]).parent.is_valid()) return;  // the argument itself
       show(node.outs[0], read(state(node.outs[0]).parent));
       return;
     }
-    const std::span<const Arg> args =
-        graph::map_values(context_, node.args, [&](ValueId id) { return read(id); });
+    const std::span<const Arg> args = graph::map_values(context_, node.args, [&](ValueId id) { return read(id); });
     if (node.mut == 0) {
       add_plain(index, args);
     } else {
@@ -673,14 +672,14 @@ class Functionaliser {
     const TensorMeta& part = old_.get_meta(id);
     return whole.dtype == part.dtype && whole.flags == part.flags && is_contiguous(whole) &&
            sym::is_yes(symbols.is_less_equal(whole.offset, part.offset)) &&
-           sym::is_yes(symbols.is_less_equal(get_extent(part),
-                                             symbols.add(whole.offset, symbols.product(whole.sizes()))));
+           sym::is_yes(
+               symbols.is_less_equal(get_extent(part), symbols.add(whole.offset, symbols.product(whole.sizes()))));
   }
 
   bool is_wider(ValueId a, ValueId b) {
     sym::Context& symbols = context_.symbols();
-    return sym::is_yes(symbols.is_less(symbols.product(old_.get_meta(b).sizes()),
-                                       symbols.product(old_.get_meta(a).sizes())));
+    return sym::is_yes(
+        symbols.is_less(symbols.product(old_.get_meta(b).sizes()), symbols.product(old_.get_meta(a).sizes())));
   }
 
   const Graph& old_;

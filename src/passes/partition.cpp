@@ -40,7 +40,8 @@ bool is_plain_view(const Node& node) {
 // Cheap enough to be computed again, and giving the same bits.
 bool can_recompute(const Node& node) {
   if (is_plain_view(node)) return true;
-  if (node.mut != 0 || is_root(node) || !graph::is_known(node.op) || graph::has_flag(node.op, graph::kKeep)) return false;
+  if (node.mut != 0 || is_root(node) || !graph::is_known(node.op) || graph::has_flag(node.op, graph::kKeep))
+    return false;
   switch (graph::get_op_info(node.op).family) {
     case OpFamily::Pointwise:
     case OpFamily::Copy:
@@ -211,9 +212,8 @@ class Partitioner {
     for (std::size_t i = joint_.nodes.size(); i-- > 0;) {
       if (in_backward_[i]) continue;
       bool lives = false;
-      graph::for_each_result(joint_.nodes[i], [&](ValueId id) {
-        lives = lives || (is_live[id.index()] && !is_saved_[id.index()]);
-      });
+      graph::for_each_result(joint_.nodes[i],
+                             [&](ValueId id) { lives = lives || (is_live[id.index()] && !is_saved_[id.index()]); });
       if (!lives) continue;
       REPRISE_CHECK(!graph::has_flag(joint_.nodes[i].op, graph::kRandom), "a random op would be computed again");
       is_recomputed_[i] = true;
@@ -243,8 +243,7 @@ class Partitioner {
     if (!options_.available.empty()) return;  // that forward exists
     std::vector<bool> is_live(value_count_, false);
     for (const ValueId id : saved) is_live[id.index()] = true;
-    mark_nodes(
-        is_live, in_forward_, [](const Node&) { return false; }, [&](std::size_t i) { return in_backward_[i]; });
+    mark_nodes(is_live, in_forward_, [](const Node&) { return false; }, [&](std::size_t i) { return in_backward_[i]; });
   }
 
   Graph start_graph() const {
@@ -344,8 +343,8 @@ class Partitioner {
   const PartitionOptions& options_;
   std::size_t value_count_;
   std::vector<bool> in_forward_, in_backward_, is_recomputed_, is_added_;  // by node
-  std::vector<bool> is_needed_, is_saved_;                                // by value
-  std::vector<bool> is_given_;                                            // tangents and constants
+  std::vector<bool> is_needed_, is_saved_;                                 // by value
+  std::vector<bool> is_given_;                                             // tangents and constants
   std::vector<bool> is_input_;
 };
 

@@ -1,12 +1,11 @@
 // From a joint graph to a forward and a backward graph.
 //
 // The joint graph is functional: nodes of phase Forward and Backward, tangents among the inputs, gradients. The forward
-// computes outputs, effects and `saved`; the backward has the saved values (InputKind::Saved, in the same order) and the
-// tangents as inputs and computes the gradients. Ids of values are those of the joint graph in both.
-// Default: what the backward needs is saved. MinCut: as few bytes as possible are saved, and cheap ops are computed
-// again where they are first needed. In both: a view is never saved but its root; random ops are never computed again;
-// constants stand in both graphs; phase-Backward nodes are never moved to the forward.
-// Near-linear in practice; no recursion.
+// computes outputs, effects and `saved`; the backward has the saved values (InputKind::Saved, in the same order) and
+// the tangents as inputs and computes the gradients. Ids of values are those of the joint graph in both. Default: what
+// the backward needs is saved. MinCut: as few bytes as possible are saved, and cheap ops are computed again where they
+// are first needed. In both: a view is never saved but its root; random ops are never computed again; constants stand
+// in both graphs; phase-Backward nodes are never moved to the forward. Near-linear in practice; no recursion.
 #pragma once
 
 #include <cstdint>

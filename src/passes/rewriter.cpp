@@ -79,7 +79,8 @@ Node Rewriter::map(const Node& node) {
   if (graph::is_view(node.op) && mapped.args[0].is_value()) {
     const graph::StorageId memory = graph_.get_meta(mapped.args[0].get_value()).storage;
     bool is_moved = false;
-    for (const ValueId out : node.outs) is_moved = is_moved || (out.is_valid() && graph_.get_meta(out).storage != memory);
+    for (const ValueId out : node.outs)
+      is_moved = is_moved || (out.is_valid() && graph_.get_meta(out).storage != memory);
     if (is_moved) move_views(mapped);
   }
   return mapped;

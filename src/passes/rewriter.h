@@ -55,7 +55,7 @@ class Rewriter {
   graph::Context& context_;
   std::vector<graph::Node> old_;
   std::vector<graph::Arg> replacements_;  // by value; none: itself
-  std::vector<bool> is_root_;            // by value
+  std::vector<bool> is_root_;             // by value
   std::vector<bool> is_root_storage_;
   graph::RuleCall rules_;
 };

@@ -77,7 +77,8 @@ class Simplifier {
   }
 
   ValueId find_same(const Node& node) const {
-    const bool is_float = graph_.get_value(node.outs[0]).kind == ValueKind::Tensor && types::is_float(meta_of(node).dtype);
+    const bool is_float =
+        graph_.get_value(node.outs[0]).kind == ValueKind::Tensor && types::is_float(meta_of(node).dtype);
     const std::span<const Arg> args = node.args;
     switch (node.op) {
       // x*1 -> x
@@ -146,7 +147,8 @@ class Simplifier {
 
   // A number that is known now.
   std::optional<Arg> find_constant(const Node& node) const {
-    if (graph_.get_value(node.outs[0]).kind == ValueKind::Tensor || rewriter_.is_root_memory(node.outs[0])) return std::nullopt;
+    if (graph_.get_value(node.outs[0]).kind == ValueKind::Tensor || rewriter_.is_root_memory(node.outs[0]))
+      return std::nullopt;
     // item(scalar_tensor(c)) -> c, item(full(sizes, c)) -> c, for a c of the tensor's kind
     if (node.op == OpId::scalar_item || node.op == OpId::_local_scalar_dense) {
       const Node* filled = find_producer(node.args[0], OpId::scalar_tensor);

@@ -75,8 +75,9 @@ class FunctionalOps {
 
   // zero_(x), fill_(x, c) => new -> new = full(sizes, c), or fill(x, c) if new is not contiguous
   bool emit_full(const Node& node, const TensorMeta& meta, const Arg& number) {
-    const Arg args[] = {context_.make_int_list(meta.sizes()), number, Arg::make_dtype(meta.dtype), Arg::make_none(),
-                        Arg::make_device(meta.device), Arg::make_none()};
+    const Arg args[] = {context_.make_int_list(meta.sizes()), number,
+                        Arg::make_dtype(meta.dtype),          Arg::make_none(),
+                        Arg::make_device(meta.device),        Arg::make_none()};
     if (try_keep(node, OpId::full, args, meta)) return true;
     const Arg fill[] = {node.args[0], number};
     return try_keep(node, OpId::fill_Scalar, fill, meta);
@@ -99,8 +100,13 @@ class FunctionalOps {
     const bool is_converted = source.dtype != meta.dtype || source.device != meta.device;
     for (const Arg& format : {Arg::make_none(), Arg::make_memory_format(graph::MemoryFormat::Contiguous)}) {
       const Arg clone[] = {Arg::make_value(from), format};
-      const Arg convert[] = {Arg::make_value(from), Arg::make_dtype(meta.dtype), Arg::make_none(),
-                             Arg::make_device(meta.device), Arg::make_none(), node.args[2], format};
+      const Arg convert[] = {Arg::make_value(from),
+                             Arg::make_dtype(meta.dtype),
+                             Arg::make_none(),
+                             Arg::make_device(meta.device),
+                             Arg::make_none(),
+                             node.args[2],
+                             format};
       if (is_converted ? try_keep(node, OpId::_to_copy, convert, meta) : try_keep(node, OpId::clone, clone, meta))
         return true;
     }
@@ -109,8 +115,9 @@ class FunctionalOps {
 
   // Whether a contiguous copy has the wanted layout, so that an expand is not emitted in vain.
   bool can_emit_copy(const TensorMeta& meta) {
-    const Arg full[] = {context_.make_int_list(meta.sizes()), Arg::make_int(0), Arg::make_dtype(meta.dtype),
-                        Arg::make_none(), Arg::make_device(meta.device), Arg::make_none()};
+    const Arg full[] = {context_.make_int_list(meta.sizes()), Arg::make_int(0),
+                        Arg::make_dtype(meta.dtype),          Arg::make_none(),
+                        Arg::make_device(meta.device),        Arg::make_none()};
     return rewriter_.infer(OpId::full, full) && is_same_layout(rewriter_.rules().results()[0].meta, meta);
   }
 

@@ -1,4 +1,5 @@
-// Writing nodes become their functional twins: add_ -> add, _foreach_mul_ -> _foreach_mul, copy_ -> clone, zero_ -> full.
+// Writing nodes become their functional twins: add_ -> add, _foreach_mul_ -> _foreach_mul, copy_ -> clone, zero_ ->
+// full.
 //
 // Only where the twin's result has the dtype, sizes and strides of the new value; the rest keeps its `mut` mask. What
 // is overwritten whole is then no longer an argument. Functional form; linear.

@@ -102,8 +102,7 @@ void run_file(const std::filesystem::path& path) {
     const std::size_t bar = one.find("----\n", line_end);
     const std::string head = one.substr(0, bar == std::string::npos ? one.size() : bar);
     const std::string expected = bar == std::string::npos ? "" : one.substr(bar + 5);
-    const std::string found =
-        run_case(one.substr(passes_at + 7, line_end - passes_at - 7), head.substr(line_end + 1));
+    const std::string found = run_case(one.substr(passes_at + 7, line_end - passes_at - 7), head.substr(line_end + 1));
     const bool is_right = fits(split_lines(expected), 0, split_lines(found), 0);
     blessed += head + (head.ends_with('\n') ? "" : "\n") + "----\n" + (is_right ? expected : found) + "====\n";
     if (!is_right && !blesses)

@@ -35,8 +35,8 @@ class Fuzzer {
       const TensorMeta base = graph_.get_meta(values_[0]);
       const sym::Int part[] = {3, 2};
       const sym::Int strides[] = {2, 1};
-      const TensorMeta meta =
-          graph_.context->make_meta(part, strides, base.dtype, {}, base.sizes()[0] == sym::Int(2) ? 0 : 3, base.storage);
+      const TensorMeta meta = graph_.context->make_meta(part, strides, base.dtype, {},
+                                                        base.sizes()[0] == sym::Int(2) ? 0 : 3, base.storage);
       if (base.sizes()[0] != sym::Int(2) && base.sizes()[0] != sym::Int(3))
         values_.push_back(graph_.add_input(InputKind::Plain, meta));
     }
@@ -74,38 +74,50 @@ class Fuzzer {
     const std::int64_t rank = graph_.get_meta(x).rank;
     const std::int64_t dim = rank == 0 ? 0 : pick(static_cast<std::uint32_t>(rank));
     const Arg self = Arg::make_value(x);
-    const auto size_of = [&](std::int64_t d) { return graph_.get_meta(x).sizes()[static_cast<std::size_t>(d)].get_constant(); };
+    const auto size_of = [&](std::int64_t d) {
+      return graph_.get_meta(x).sizes()[static_cast<std::size_t>(d)].get_constant();
+    };
     switch (pick(13)) {
-      case 0: return call(OpId::t, {self});
+      case 0:
+        return call(OpId::t, {self});
       case 1:
         if (rank > 1) call(OpId::transpose_int, {self, Arg::make_int(0), Arg::make_int(-1)});
         return;
       case 2: {
         if (rank == 0) return;
         const std::int64_t start = pick(static_cast<std::uint32_t>(size_of(dim)) + 1);
-        return call(OpId::slice_Tensor, {self, Arg::make_int(dim), Arg::make_int(start),
-                                         Arg::make_int(start + pick(4)), Arg::make_int(1 + pick(2))});
+        return call(OpId::slice_Tensor, {self, Arg::make_int(dim), Arg::make_int(start), Arg::make_int(start + pick(4)),
+                                         Arg::make_int(1 + pick(2))});
       }
       case 3:
         if (rank > 0 && size_of(dim) > 0)
-          call(OpId::select_int, {self, Arg::make_int(dim), Arg::make_int(pick(static_cast<std::uint32_t>(size_of(dim))))});
+          call(OpId::select_int,
+               {self, Arg::make_int(dim), Arg::make_int(pick(static_cast<std::uint32_t>(size_of(dim))))});
         return;
-      case 4: return call(OpId::view, {self, ints({-1})});
-      case 5: return call(OpId::view, {self, ints({2, -1})});
-      case 6: return call(OpId::unsqueeze, {self, Arg::make_int(-1)});
-      case 7: return call(OpId::squeeze, {self});
+      case 4:
+        return call(OpId::view, {self, ints({-1})});
+      case 5:
+        return call(OpId::view, {self, ints({2, -1})});
+      case 6:
+        return call(OpId::unsqueeze, {self, Arg::make_int(-1)});
+      case 7:
+        return call(OpId::squeeze, {self});
       case 8: {
         std::vector<std::int64_t> sizes = {2};
         for (std::int64_t d = 0; d < rank; ++d) sizes.push_back(-1);
         return call(OpId::expand, {self, ints(sizes), Arg::make_bool(false)});
       }
-      case 9: return call(OpId::split_Tensor, {self, Arg::make_int(2), Arg::make_int(dim)});
-      case 10: return call(OpId::unbind_int, {self, Arg::make_int(dim)});
+      case 9:
+        return call(OpId::split_Tensor, {self, Arg::make_int(2), Arg::make_int(dim)});
+      case 10:
+        return call(OpId::unbind_int, {self, Arg::make_int(dim)});
       case 11:
         if (rank > 1)
-          call(OpId::diagonal, {self, Arg::make_int(static_cast<std::int64_t>(pick(3)) - 1), Arg::make_int(0), Arg::make_int(1)});
+          call(OpId::diagonal,
+               {self, Arg::make_int(static_cast<std::int64_t>(pick(3)) - 1), Arg::make_int(0), Arg::make_int(1)});
         return;
-      case 12: return call(pick(2) == 0 ? OpId::detach : OpId::alias, {self});
+      case 12:
+        return call(pick(2) == 0 ? OpId::detach : OpId::alias, {self});
     }
   }
 
@@ -117,19 +129,32 @@ class Fuzzer {
   void add_pure() {
     const Arg a = pick_tensor();
     switch (pick(13)) {
-      case 0: return call(OpId::add_Tensor, {a, pick_tensor(), Arg::make_int(1)});
-      case 1: return call(OpId::mul_Tensor, {a, pick_tensor()});
-      case 2: return call(OpId::maximum, {a, pick_tensor()});
-      case 3: return call(OpId::neg, {a});
-      case 4: return call(OpId::relu, {a});
-      case 5: return call(OpId::mul_Scalar, {a, pick(3) == 0 ? Arg::make_int(1) : Arg::make_float(0.5)});
-      case 6: return call(OpId::clone, {a, Arg::make_none()});
-      case 7: return call(OpId::sum_dim_IntList, {a, ints({-1}), Arg::make_bool(pick(2) == 0), Arg::make_none()});
-      case 8: return call(OpId::cat, {graph_.context->make_list(std::vector<Arg>{a, a}), Arg::make_int(0)});
-      case 9: return call(OpId::add_Scalar, {a, pick(2) == 0 ? Arg::make_int(0) : Arg::make_float(1.5), Arg::make_int(1)});
-      case 10: return call(OpId::zeros_like, {a, {}, {}, {}, {}, {}});
-      case 11: return call(OpId::gt_Scalar, {a, Arg::make_int(0)});
-      case 12: return call(OpId::rand_like, {a, Arg::make_dtype(DType::Float32), {}, {}, {}, {}});
+      case 0:
+        return call(OpId::add_Tensor, {a, pick_tensor(), Arg::make_int(1)});
+      case 1:
+        return call(OpId::mul_Tensor, {a, pick_tensor()});
+      case 2:
+        return call(OpId::maximum, {a, pick_tensor()});
+      case 3:
+        return call(OpId::neg, {a});
+      case 4:
+        return call(OpId::relu, {a});
+      case 5:
+        return call(OpId::mul_Scalar, {a, pick(3) == 0 ? Arg::make_int(1) : Arg::make_float(0.5)});
+      case 6:
+        return call(OpId::clone, {a, Arg::make_none()});
+      case 7:
+        return call(OpId::sum_dim_IntList, {a, ints({-1}), Arg::make_bool(pick(2) == 0), Arg::make_none()});
+      case 8:
+        return call(OpId::cat, {graph_.context->make_list(std::vector<Arg>{a, a}), Arg::make_int(0)});
+      case 9:
+        return call(OpId::add_Scalar, {a, pick(2) == 0 ? Arg::make_int(0) : Arg::make_float(1.5), Arg::make_int(1)});
+      case 10:
+        return call(OpId::zeros_like, {a, {}, {}, {}, {}, {}});
+      case 11:
+        return call(OpId::gt_Scalar, {a, Arg::make_int(0)});
+      case 12:
+        return call(OpId::rand_like, {a, Arg::make_dtype(DType::Float32), {}, {}, {}, {}});
     }
   }
 
@@ -149,10 +174,14 @@ class Fuzzer {
       case 2:
         if (can_broadcast(other, x)) call(OpId::copy_, {self, Arg::make_value(other), Arg::make_bool(false)});
         return;
-      case 3: return call(OpId::zero_, {self});
-      case 4: return call(OpId::fill__Scalar, {self, Arg::make_int(3)});
-      case 5: return call(OpId::relu_, {self});
-      case 6: return call(OpId::neg_, {self});
+      case 3:
+        return call(OpId::zero_, {self});
+      case 4:
+        return call(OpId::fill__Scalar, {self, Arg::make_int(3)});
+      case 5:
+        return call(OpId::relu_, {self});
+      case 6:
+        return call(OpId::neg_, {self});
       case 7:
         if (is_float(x)) call(OpId::bernoulli__float, {self, Arg::make_float(0.5), Arg::make_none()});
         return;
