@@ -11,6 +11,8 @@ using graph::ValueId;
 
 base::Result<FunctionalRegion> make_functional(const RegionTrace& trace) {
   FunctionalRegion result{trace.graph, {}, trace.forward_value_count};
+  // The pass looks at what the outputs of every kind are.
+  for (size_t i = 0; i < trace.output_values.size(); i++) result.graph.outputs[i].value = trace.output_values[i];
   if (auto refused = passes::functionalise(result.graph)) return *std::move(refused);
   for (const graph::Node& node : result.graph.nodes) {
     if (node.phase != graph::Phase::Forward) continue;

@@ -252,6 +252,11 @@ class RegionTracer {
     for (const graph::Output& output : graph.outputs) {
       facts.needs_storage_identity |= output.kind == OutputKind::ViewOfInput;
     }
+    for (graph::Output& output : graph.outputs) {
+      trace_.output_values.push_back(output.value);
+      output.meta = graph.get_meta(output.value);
+      if (output.kind != OutputKind::Value) output.value = ValueId();
+    }
     trace_.captured.assign(recording_.captured().begin(), recording_.captured().end());
     trace_.constants = run_.take_constants();
     trace_.graph = std::move(graph);

@@ -185,10 +185,9 @@ PyObject* py_rng_set(PyObject*, PyObject* value) {
 
 // set_options(rules, memo, zeros, verify, timed)
 PyObject* py_set_options(PyObject*, PyObject* args) {
-  int rules, memo, zeros, verify, timed;
-  if (!PyArg_ParseTuple(args, "ppppp", &rules, &memo, &zeros, &verify, &timed)) return nullptr;
-  trace_context().options = {rules != 0, memo != 0, zeros != 0,
-                             verify != 0 ? host::VerifyMode::Kernel : host::VerifyMode::Off};
+  int rules, memo, zeros, verify, timed;  // verify: 0 off, 1 against kernels, 2 against meta kernels too
+  if (!PyArg_ParseTuple(args, "pppip", &rules, &memo, &zeros, &verify, &timed)) return nullptr;
+  trace_context().options = {rules != 0, memo != 0, zeros != 0, static_cast<host::VerifyMode>(verify)};
   trace_context().statistics = {};
   trace_context().statistics.is_timed = timed != 0;
   Py_RETURN_NONE;
@@ -212,6 +211,30 @@ PyObject* py_statistics(PyObject*, PyObject*) {
                        "mismatches", to_list(s.mismatches), "without_rule", to_list(s.without_rule));
 }
 
+// check_op_table(): differences between the rows of graph/ops.def and torch's schemas
+PyObject* py_check_op_table(PyObject*, PyObject*) {
+  std::vector<std::string> problems;
+  for (uint32_t i = 0; i < graph::kKnownOpCount; i++) {
+    const graph::OpInfo& row = graph::get_op_info(static_cast<graph::OpId>(i));
+    if (!row.name.starts_with("aten::")) continue;
+    const std::string name(row.name);
+    const host::OpInfo* op = host::find_op(row.name);
+    if (op == nullptr) {
+      problems.push_back(name + ": torch has no such operator");
+      continue;
+    }
+    if (op->mutated != row.writes) {
+      problems.push_back(name + ": writes " + std::to_string(row.writes) + " in the table, " +
+                         std::to_string(op->mutated) + " in torch");
+    }
+    if (op->is_random != graph::is_random(static_cast<graph::OpId>(i))) {
+      problems.push_back(name + (op->is_random ? ": random in torch" : ": random in the table"));
+    }
+    if (op->is_view && !graph::is_view(static_cast<graph::OpId>(i))) problems.push_back(name + ": a view in torch");
+  }
+  return to_list(problems);
+}
+
 PyMethodDef methods[] = {
     {"trace", py_trace, METH_VARARGS, nullptr},
     {"text", py_text, METH_O, nullptr},
@@ -226,6 +249,7 @@ PyMethodDef methods[] = {
     {"rng_get", py_rng_get, METH_NOARGS, nullptr},
     {"rng_set", py_rng_set, METH_O, nullptr},
     {"set_options", py_set_options, METH_VARARGS, nullptr},
+    {"check_op_table", py_check_op_table, METH_NOARGS, nullptr},
     {"statistics", py_statistics, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
