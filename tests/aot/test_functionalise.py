@@ -172,6 +172,16 @@ def writes_to_an_expanded_copy(x, y, b):
     return z * x
 
 
+def changes_metadata_in_place(x, y, b):
+    z = x * 1
+    v = z[1]
+    z.t_()
+    z[0].mul_(2)
+    z.unsqueeze_(0).squeeze_(0)
+    b.t_()
+    return z, v, b * 2
+
+
 def is_case(value):
     return hasattr(value, "__code__") and value.__code__.co_varnames[: value.__code__.co_argcount] == ("x", "y", "b")
 

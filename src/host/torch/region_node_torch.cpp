@@ -329,7 +329,7 @@ class RegionCall {
       }
       case RegionEffect::Kind::SetData:
         input.set_data(result(effect.result));
-        return;
+        break;
       case RegionEffect::Kind::Bump:
         break;
     }
