@@ -160,6 +160,7 @@ class EagerCodeImpl final : public EagerCode {
       made.kind = to_host_kind(output.kind);
       made.index = output.index;
       made.requires_grad = trace_.output_requires_grad[i] != 0;
+      made.is_leaf = trace_.output_is_leaf[i] != 0;
       made.result = result++;
       if (output.kind != OutputKind::None && output.kind != OutputKind::SameOutput) {
         const host::TraceValueMeta meta = to_host_meta(output.meta);

@@ -75,7 +75,8 @@ struct RegionTrace {
   std::vector<int32_t> captured;  // constants behind the captured inputs, in order of Graph::inputs
   size_t output_count = 0;        // outputs of the callables; more follow for `.grad` of inputs
   std::vector<GradientOutput> gradient_outputs;
-  std::vector<graph::ValueId> output_values;   // of each of Graph::outputs, whatever its kind
+  std::vector<graph::ValueId> output_values;  // of each of Graph::outputs, whatever its kind
+  std::vector<uint8_t> output_is_leaf;        // made by the callables: nothing flows back from it
   std::vector<uint8_t> output_requires_grad;  // of each of Graph::outputs
   std::vector<DifferentiableResult> differentiable;
   std::vector<graph::ValueId> tangents;  // of each differentiable result; invalid: undefined

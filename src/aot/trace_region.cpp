@@ -170,6 +170,7 @@ class RegionTracer {
       if (traced.value == host::kNoTraceValue) return "an output that is no traced tensor";
       tensors.push_back({output, traced.value, traced.storage, traced.requires_grad});
       trace_.output_requires_grad.push_back(traced.requires_grad);
+      trace_.output_is_leaf.push_back(traced.is_leaf);
     }
     std::vector<OutputTensor> inputs;
     for (PyObject* input : input_objects_.objects) {
@@ -183,6 +184,7 @@ class RegionTracer {
     const graph::Graph& graph = recording_.graph();
     for (size_t i = 0; i < graph.outputs.size(); i++) {
       if (graph.outputs[i].kind != OutputKind::Value || !trace_.output_requires_grad[i]) continue;
+      if (trace_.output_is_leaf[i]) continue;
       add_root({false, static_cast<uint32_t>(i), {}}, graph.outputs[i].value, outputs_.objects[i]);
     }
     for (const uint32_t i : differentiable_inputs_) {

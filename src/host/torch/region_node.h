@@ -27,7 +27,8 @@ struct RegionOutput {
   RegionOutputKind kind = RegionOutputKind::Value;
   uint32_t index = 0;  // of the input or output
   bool requires_grad = false;
-  int32_t result = -1;  // of kind Value: among the forward program's results
+  bool is_leaf = false;  // of kind Value: with requires_grad, a new leaf
+  int32_t result = -1;   // of kind Value: among the forward program's results
   // As eager's: of views, and of a Value, which may be computed with other strides.
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;

@@ -270,7 +270,9 @@ class RegionCall {
     }
     for (size_t i = 0; i < plan_.outputs.size(); i++) {
       const RegionOutput& output = plan_.outputs[i];
-      if (output.kind == RegionOutputKind::Value) outputs_[i] = with_strides(result(output.result), output.strides);
+      if (output.kind != RegionOutputKind::Value) continue;
+      outputs_[i] = with_strides(result(output.result), output.strides);
+      if (output.is_leaf && output.requires_grad) outputs_[i].set_requires_grad(true);
     }
     if (needs_node) {
       for (const RegionDifferentiable& differentiable : plan_.differentiable) {

@@ -45,8 +45,13 @@ TraceInput describe_input(PyObject* object) {
   input.requires_grad = tensor.requires_grad();
   input.is_leaf = tensor.is_leaf();
   input.is_view = tensor.is_view();
-  input.is_supported = tensor.layout() == c10::kStrided && !tensor.is_nested() && tensor.has_storage() &&
-                       !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const c10::DispatchKeySet others = c10::DispatchKeySet(
+      {c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
+       c10::DispatchKey::Functionalize, c10::DispatchKey::ZeroTensor, kTraceKey});
+  input.is_supported = tensor.layout() == c10::kStrided && !tensor.is_nested() && !tensor.is_quantized() &&
+                       tensor.has_storage() && !impl->has_symbolic_sizes_strides() &&
+                       !impl->key_set().has_any(others) && !tensor._fw_grad(/*level=*/0).defined();
   if (!input.is_supported) return input;
   input.meta = meta_of(tensor);
   input.storage = tensor.storage().unsafeGetStorageImpl();
@@ -58,7 +63,7 @@ TraceInput describe_input(PyObject* object) {
 PyObject* TraceRun::add_input(const TraceInput& input) {
   at::Tensor tensor;
   const bool made = run_guarded([&] {
-    if (!input.is_supported) fail_trace(*state_, "an input that is not strided");
+    if (!input.is_supported) fail_trace(*state_, "an input that is no plain strided tensor");
     const auto found = state_->input_storages.find(input.storage);
     const bool is_new = found == state_->input_storages.end();
     tensor = state_->make_tensor(input.meta, is_new ? nullptr : &found->second);

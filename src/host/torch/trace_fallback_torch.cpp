@@ -238,7 +238,7 @@ void note_writes(const OpEntry& op, const c10::IValue* args) {
     TraceTensorImpl* traced = find_trace_tensor(tensor);
     if (traced == nullptr) return;
     traced->constant = at::Tensor();
-    if (op.bumps_versions && traced->device().is_cpu()) traced->bump_version();
+    if (op.bumps_versions && traced->device().is_cpu() && !traced->is_inference()) traced->bump_version();
   };
   for (size_t i = 0; i < op.args.size() && i < 64; i++) {
     if (!((op.mutated >> i) & 1)) continue;

@@ -270,7 +270,7 @@ TracedTensor TraceRun::describe(PyObject* object) const {
   result.requires_grad = tensor.requires_grad();
   result.is_leaf = tensor.is_leaf();
   result.has_new_history = has_new_history(tensor);
-  result.version = static_cast<uint32_t>(tensor._version());
+  result.version = tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
   return result;
 }
 
