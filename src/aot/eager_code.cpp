@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <stdexcept>
 #include <unordered_map>
 
 #include "aot/functional.h"
@@ -109,14 +108,23 @@ class EagerCodeImpl final : public EagerCode {
     (is_training ? forward_ : inference_).run(std::move(inputs), results);
   }
 
+  bool prepare_backward(const host::BackwardKey& key) override {
+    if (find_backward(key) != nullptr) return true;
+    const host::BackwardKey full = full_key();
+    const bool is_traced = key.is_defined == full.is_defined && key.strides == full.strides;
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    auto program = is_traced ? make_backward_of(functional_.graph, trace_.constants, graphs_.forward.saved, key)
+                             : trace_again(key);
+    PyGILState_Release(gil);
+    if (!program) return false;
+    const std::lock_guard lock(mutex_);
+    backwards_.emplace(key, std::make_shared<host::BoxedProgram>(std::move(program).value()));
+    return true;
+  }
+
   void run_backward(const host::BackwardKey& key, host::ValueList&& inputs, host::ValueList& gradients) override {
-    std::shared_ptr<host::BoxedProgram> program;
-    {
-      const std::lock_guard lock(mutex_);
-      const auto found = backwards_.find(key);
-      if (found != backwards_.end()) program = found->second;
-    }
-    if (program == nullptr) program = make_backward(key);
+    const std::shared_ptr<host::BoxedProgram> program = find_backward(key);
+    REPRISE_CHECK(program != nullptr, "a backward that was not prepared");
     program->run(std::move(inputs), gradients);
   }
 
@@ -193,17 +201,10 @@ class EagerCodeImpl final : public EagerCode {
     return {host::RegionSaved::Kind::Result, static_cast<uint32_t>(result)};
   }
 
-  // Inside of the engine: unsupported becomes an exception, as eager's own errors in a backward are.
-  std::shared_ptr<host::BoxedProgram> make_backward(const host::BackwardKey& key) {
-    const host::BackwardKey full = full_key();
-    const bool is_traced = key.is_defined == full.is_defined && key.strides == full.strides;
-    const PyGILState_STATE gil = PyGILState_Ensure();
-    auto program = is_traced ? make_backward_of(functional_.graph, trace_.constants, graphs_.forward.saved, key)
-                             : trace_again(key);
-    PyGILState_Release(gil);
-    if (!program) throw std::runtime_error("reprise: no backward of a region: " + program.unsupported().text);
+  std::shared_ptr<host::BoxedProgram> find_backward(const host::BackwardKey& key) const {
     const std::lock_guard lock(mutex_);
-    return backwards_.emplace(key, std::make_shared<host::BoxedProgram>(std::move(program).value())).first->second;
+    const auto found = backwards_.find(key);
+    return found == backwards_.end() ? nullptr : found->second;
   }
 
   base::Result<host::BoxedProgram> make_backward_of(const graph::Graph& joint, const host::TraceConstants& constants,
@@ -225,8 +226,9 @@ class EagerCodeImpl final : public EagerCode {
     const RegionTrace again = std::move(traced).value();
     auto functional = make_functional(again);
     if (!functional) return functional.unsupported();
-    const std::vector<ValueId> saved = translate_values(graphs_.forward.saved, functional_, functional.value());
-    return make_backward_of(functional.value().graph, again.constants, saved, key);
+    const auto saved = translate_values(graphs_.forward.saved, functional_, functional.value());
+    if (!saved) return base::Unsupported{base::UnsupportedCode::UntraceableRegion, "another forward was traced"};
+    return make_backward_of(functional.value().graph, again.constants, *saved, key);
   }
 
   host::TraceContext& trace_context_;

@@ -18,8 +18,8 @@ namespace reprise::aot {
 
 struct EagerOptions {
   passes::PartitionMode partition = passes::PartitionMode::Default;
-  /// The whole pipeline of passes/ runs: tests of the passes. The reference runs what was recorded. Backwards of other
-  /// tangents may then need values that have no counterpart, which is an error when they are asked for.
+  /// The whole pipeline of passes/ runs; the reference runs what was recorded. Values that passes make have no
+  /// counterpart in another trace: backwards of other tangents may then run the callables again.
   bool is_simplified = false;
   bool is_verified = false;
 };

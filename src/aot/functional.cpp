@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/check.h"
 #include "passes/functionalise.h"
 
 namespace reprise::aot {
@@ -21,8 +20,9 @@ base::Result<FunctionalRegion> make_functional(const RegionTrace& trace) {
   return result;
 }
 
-std::vector<ValueId> translate_values(const std::vector<ValueId>& values, const FunctionalRegion& from,
-                                      const FunctionalRegion& to) {
+std::optional<std::vector<ValueId>> translate_values(const std::vector<ValueId>& values, const FunctionalRegion& from,
+                                                     const FunctionalRegion& to) {
+  if (from.forward_results.size() != to.forward_results.size()) return std::nullopt;
   std::vector<int32_t> place(from.graph.values.size(), -1);
   for (size_t i = 0; i < from.forward_results.size(); i++) {
     place[from.forward_results[i].index()] = static_cast<int32_t>(i);
@@ -30,8 +30,7 @@ std::vector<ValueId> translate_values(const std::vector<ValueId>& values, const 
   std::vector<ValueId> result;
   for (const ValueId value : values) {
     const int32_t index = place[value.index()];
-    REPRISE_CHECK(index >= 0 || value.index() < from.forward_value_count, "a value that no forward node made");
-    REPRISE_CHECK(index < static_cast<int32_t>(to.forward_results.size()), "the callables gave another forward");
+    if (index < 0 && value.index() >= from.forward_value_count) return std::nullopt;
     result.push_back(index < 0 ? value : to.forward_results[static_cast<size_t>(index)]);
   }
   return result;

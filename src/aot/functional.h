@@ -4,6 +4,7 @@
 // `forward_results` is what the two have in common: the results of forward nodes in order.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "aot/region.h"
@@ -18,8 +19,9 @@ struct FunctionalRegion {
 
 base::Result<FunctionalRegion> make_functional(const RegionTrace& trace);
 
-/// Values of `from` as values of `to`, another trace of the same callables.
-std::vector<graph::ValueId> translate_values(const std::vector<graph::ValueId>& values, const FunctionalRegion& from,
-                                             const FunctionalRegion& to);
+/// Values of `from` as values of `to`, another trace of the same callables. Nothing if one of them has no counterpart:
+/// a pass made it, or the callables did something else this time.
+std::optional<std::vector<graph::ValueId>> translate_values(const std::vector<graph::ValueId>& values,
+                                                            const FunctionalRegion& from, const FunctionalRegion& to);
 
 }  // namespace reprise::aot

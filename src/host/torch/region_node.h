@@ -93,8 +93,11 @@ class RegionCode {
 
   /// `is_training`: the results that are saved are wanted too. May be called without the GIL.
   virtual void run_forward(bool is_training, ValueList&& inputs, ValueList& results) = 0;
-  /// `inputs`: the saved values, then the defined tangents. A gradient for each input of the region, None where there
-  /// is none. May be called without the GIL; C++ exceptions (a program that cannot be made) go to the engine.
+  /// Makes the backward program of this key if there is none yet. False: it cannot be made; the node then runs the
+  /// callables again and differentiates those. May be called without the GIL.
+  virtual bool prepare_backward(const BackwardKey& key) = 0;
+  /// Of a prepared key. `inputs`: the saved values, then the defined tangents. A gradient for each input of the region,
+  /// None where there is none. May be called without the GIL.
   virtual void run_backward(const BackwardKey& key, ValueList&& inputs, ValueList& gradients) = 0;
   /// The callables again, live, on these tensors. False with a Python exception set. GIL held.
   virtual bool call_again(std::span<PyObject* const> inputs, std::vector<PyObject*>& outputs) = 0;

@@ -127,7 +127,7 @@ class RegionNode : public Node {
     bool any = false;
     for (const uint8_t is_defined : key.is_defined) any |= is_defined != 0;
     if (!any) return gradients;
-    if (c10::GradMode::is_enabled()) return differentiate_again(key, tangents);
+    if (c10::GradMode::is_enabled() || !code_->prepare_backward(key)) return differentiate_again(key, tangents);
     ValueList inputs, results;
     for (SavedVariable& saved : saved_) inputs.values().list.emplace_back(saved.unpack(share(this)));
     if (!torch::autograd::get_current_graph_task_keep_graph()) {
@@ -188,7 +188,7 @@ class RegionNode : public Node {
     return tensor;
   }
 
-  // create_graph=True: what eager would record now, by running the callables again under autograd.
+  // By running the callables again under autograd; with create_graph=True, what eager would record now.
   variable_list differentiate_again(const BackwardKey& key, const variable_list& tangents) {
     const RegionPlan& plan = code_->plan();
     TORCH_CHECK(plan.effects.empty() && plan.gradients.empty(),
@@ -212,7 +212,7 @@ class RegionNode : public Node {
     }
     variable_list gradients(plan.input_count);
     const variable_list found = torch::autograd::Engine::get_default_engine().execute(
-        roots, seeds, /*keep_graph=*/true, /*create_graph=*/true, /*accumulate_grad=*/false, leaves);
+        roots, seeds, /*keep_graph=*/true, c10::GradMode::is_enabled(), /*accumulate_grad=*/false, leaves);
     for (size_t i = 0; i < places.size(); i++) gradients[places[i]] = found[i];
     return gradients;
   }
