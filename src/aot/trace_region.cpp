@@ -146,6 +146,10 @@ class RegionTracer {
 
   // loss.backward() among the callables leaves tensors in `.grad` of leaves.
   void take_gradients() {
+    for (size_t i = 0; i < inputs_.size(); i++) {
+      if (run_.input_gradient(i) != host::kNoTraceValue)
+        trace_.alias_facts.no_hooks.push_back(static_cast<uint32_t>(i));
+    }
     trace_.output_count = outputs_.objects.size();
     for (size_t i = 0; i < inputs_.size(); i++) {
       if (!inputs_[i].like.requires_grad || !inputs_[i].like.is_leaf) continue;
@@ -284,6 +288,9 @@ class RegionTracer {
 base::Result<RegionTrace> trace_region(host::TraceContext& trace_context, std::shared_ptr<graph::Context> context,
                                        RegionCallables& callables, std::span<const RegionInput> inputs,
                                        const host::EntryState& entry_state, const TangentSpec* tangents) {
+  if (std::string obstacle = host::find_trace_obstacle(); !obstacle.empty()) {
+    return base::Unsupported{base::UnsupportedCode::UntraceableRegion, std::move(obstacle)};
+  }
   RegionTracer tracer(trace_context, std::move(context), callables, inputs, entry_state, tangents);
   return tracer.trace();
 }

@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/export.h"
+
 namespace reprise::passes {
 
-class MaxFlow {
+class REPRISE_EXPORT MaxFlow {
  public:
   static constexpr std::int64_t kInfinite = std::int64_t{1} << 60;
 

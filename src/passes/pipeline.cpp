@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "graph/printer.h"
 #include "graph/verify.h"
+#include "passes/decompose.h"
 #include "passes/drop_dead.h"
 #include "passes/fold_views.h"
 #include "passes/functionalise.h"

@@ -1,5 +1,7 @@
 #include "passes/simplify.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 
@@ -79,7 +81,8 @@ class Simplifier {
   ValueId find_same(const Node& node) const {
     const bool is_float =
         graph_.get_value(node.outs[0]).kind == ValueKind::Tensor && types::is_float(meta_of(node).dtype);
-    const std::span<const Arg> args = node.args;
+    std::array<Arg, 3> args;  // none for those that are not there
+    std::copy_n(node.args.begin(), std::min<std::size_t>(node.args.size(), 3), args.begin());
     switch (node.op) {
       // x*1 -> x
       case OpId::mul_Tensor:

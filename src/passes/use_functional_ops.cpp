@@ -21,7 +21,8 @@ class FunctionalOps {
   void run() {
     for (const Node& old : rewriter_.old_nodes()) {
       const Node node = rewriter_.map(old);
-      const bool is_rewritten = node.mut == 1 && (rewrite_overwriting(node) || rewrite_to_twin(node));
+      const bool is_rewritten =
+          node.mut == 1 && (rewrite_overwriting(node) || rewrite_foreach_zero(node) || rewrite_to_twin(node));
       if (!is_rewritten) rewriter_.keep(node);
     }
     rewriter_.finish();
@@ -55,7 +56,8 @@ class FunctionalOps {
 
   // What does not read the old contents.
   bool rewrite_overwriting(const Node& node) {
-    if (!graph::has_flag(node.op, graph::kOverwrites) || node.new_values.size() != 1) return false;
+    const bool is_overwriting = graph::has_flag(node.op, graph::kOverwrites) && node.new_values.size() == 1;
+    if (!is_overwriting || (node.op != OpId::zero_ && node.args.size() < 2)) return false;
     const TensorMeta meta = graph_.get_meta(node.new_values[0]);
     switch (node.op) {
       case OpId::zero_:
@@ -67,6 +69,23 @@ class FunctionalOps {
       default:
         return false;
     }
+  }
+
+  // _foreach_zero_([x, y]) => [a, b] -> a = full(sizes of x, 0), b = full(sizes of y, 0), if all are contiguous
+  bool rewrite_foreach_zero(const Node& node) {
+    if (node.op != OpId::_foreach_zero_) return false;
+    for (const ValueId id : node.new_values) {
+      if (!can_fill(graph_.get_meta(id))) return false;
+    }
+    const graph::Return single = graph::Return::make_single();
+    for (std::size_t i = 0; i < node.new_values.size(); ++i) {
+      const TensorMeta meta = graph_.get_meta(node.new_values[i]);
+      Node one = node;
+      one.returns = context_.arena().copy(std::span<const graph::Return>(&single, 1));
+      one.new_values = node.new_values.subspan(i, 1);
+      emit_full(one, meta, make_zero(meta));
+    }
+    return true;
   }
 
   static Arg make_zero(const TensorMeta& meta) {
@@ -85,14 +104,15 @@ class FunctionalOps {
 
   // copy_(x, y) => new -> new = clone(y) or _to_copy(y), of y expanded to x's sizes
   bool emit_copy(const Node& node, const TensorMeta& meta) {
-    if (!node.args[1].is_value() || graph_.get_value(node.args[1].get_value()).kind != graph::ValueKind::Tensor)
+    if (node.args.size() < 3 || !node.args[1].is_value() ||
+        graph_.get_value(node.args[1].get_value()).kind != graph::ValueKind::Tensor)
       return false;
     ValueId from = node.args[1].get_value();
     const TensorMeta source = graph_.get_meta(from);
     if (source.flags != graph::kNoTensorFlags || meta.flags != graph::kNoTensorFlags) return false;
     if (!has_same_sizes(source, meta)) {
       const Arg expand[] = {Arg::make_value(from), context_.make_int_list(meta.sizes()), Arg::make_bool(false)};
-      if (!can_emit_copy(meta)) return false;
+      if (!can_fill(meta)) return false;
       const std::optional<ValueId> expanded = rewriter_.emit(node, OpId::expand, expand);
       if (!expanded) return false;
       from = *expanded;
@@ -113,8 +133,8 @@ class FunctionalOps {
     return false;
   }
 
-  // Whether a contiguous copy has the wanted layout, so that an expand is not emitted in vain.
-  bool can_emit_copy(const TensorMeta& meta) {
+  // Whether a new contiguous tensor has the wanted layout.
+  bool can_fill(const TensorMeta& meta) {
     const Arg full[] = {context_.make_int_list(meta.sizes()), Arg::make_int(0),
                         Arg::make_dtype(meta.dtype),          Arg::make_none(),
                         Arg::make_device(meta.device),        Arg::make_none()};

@@ -162,14 +162,15 @@ PyObject* py_counts(PyObject*, PyObject* capsule) {
     PyList_Append(groups, list);
     Py_DECREF(list);
   }
-  return Py_BuildValue(
-      "{s:n,s:n,s:n,s:n,s:n,s:N,s:N,s:N,s:N}", "nodes",
-      static_cast<Py_ssize_t>(get_code(capsule).trace().graph.nodes.size()), "saved",
-      static_cast<Py_ssize_t>(get_code(capsule).forward_graph().saved.size()), "inference",
-      static_cast<Py_ssize_t>(counts.inference_instructions), "forward",
-      static_cast<Py_ssize_t>(counts.forward_instructions), "clones", static_cast<Py_ssize_t>(counts.forward_clones),
-      "backward", to_int_list(counts.backward_instructions), "needs_storage_identity",
-      PyBool_FromLong(facts.needs_storage_identity), "groups", groups, "no_views", to_int_list(facts.no_views));
+  return Py_BuildValue("{s:n,s:n,s:n,s:n,s:n,s:N,s:N,s:N,s:N,s:N}", "nodes",
+                       static_cast<Py_ssize_t>(get_code(capsule).trace().graph.nodes.size()), "saved",
+                       static_cast<Py_ssize_t>(get_code(capsule).forward_graph().saved.size()), "inference",
+                       static_cast<Py_ssize_t>(counts.inference_instructions), "forward",
+                       static_cast<Py_ssize_t>(counts.forward_instructions), "clones",
+                       static_cast<Py_ssize_t>(counts.forward_clones), "backward",
+                       to_int_list(counts.backward_instructions), "needs_storage_identity",
+                       PyBool_FromLong(facts.needs_storage_identity), "groups", groups, "no_views",
+                       to_int_list(facts.no_views), "no_hooks", to_int_list(facts.no_hooks));
 }
 
 PyObject* py_is_trace(PyObject*, PyObject* tensor) {

@@ -1,5 +1,6 @@
 """`.grad` of leaves: what loss.backward() inside of a region leaves there."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -94,3 +95,14 @@ def test_a_backward_inside_and_one_outside():
     function(eager)[0].backward()
     compiled(*ours)[0].backward()
     assert all(is_same(p.grad, q.grad) for p, q in zip(eager, ours))
+
+
+def test_a_backward_that_leaves_the_region_is_refused():
+    w, b, x = make()
+    with pytest.raises(RuntimeError, match="goes on outside"):
+        Compiled(backward, [w * 1, b, x])
+
+
+def test_inputs_that_must_have_no_hooks():
+    assert Compiled(backward, make()).counts["no_hooks"] == [0, 1]
+    assert Compiled(lambda t: [loss_of(t)], make()).counts["no_hooks"] == []

@@ -18,18 +18,17 @@ using torch::autograd::Edge;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-// Where the gradient of an input that is no leaf ends: the input has a history, so writing to it is legal.
+// The history of an input that is no leaf: writing to it is legal. A backward that the callables start and that gets
+// here would go on outside of the region.
 class GradientSink : public Node {
  public:
-  explicit GradientSink(std::shared_ptr<at::Tensor> place) : place_(std::move(place)) {}
   std::string name() const override { return "RepriseRegionInput"; }
-  variable_list apply(variable_list&& gradients) override {
-    if (gradients[0].defined()) *place_ = gradients[0];
+  variable_list apply(variable_list&&) override {
+    TraceRun::State* state = current_trace();
+    if (state != nullptr && !state->is_in_backward)
+      fail_trace(*state, "a backward inside of the region goes on outside of it");
     return {};
   }
-
- private:
-  std::shared_ptr<at::Tensor> place_;
 };
 
 }  // namespace
@@ -76,11 +75,13 @@ PyObject* TraceRun::add_input(const TraceInput& input) {
     auto gradient = std::make_shared<at::Tensor>();
     if (input.requires_grad && input.is_leaf) {
       tensor.set_requires_grad(true);
-      tensor.register_hook([gradient](const at::Tensor& value) { *gradient = value; });
     } else if (input.requires_grad) {
-      auto sink = make_node<GradientSink>(gradient);
+      auto sink = make_node<GradientSink>();
       const auto number = static_cast<uint32_t>(sink->add_input_metadata(tensor));
       torch::autograd::impl::set_gradient_edge(tensor, Edge(std::move(sink), number));
+    }
+    if (input.requires_grad) {
+      tensor.register_hook([gradient](const at::Tensor& value) { *gradient = value; });
     }
     state_->inputs.push_back({tensor, std::move(gradient)});
   });
@@ -123,6 +124,7 @@ bool TraceRun::run_backward(std::span<PyObject* const> roots, std::span<const st
       edges.push_back(torch::autograd::impl::gradient_edge(root));
       seeds.push_back(std::move(seed));
     }
+    state_->is_in_backward = true;
     PyThreadState* thread = PyEval_SaveThread();
     try {
       torch::autograd::Engine::get_default_engine().execute(edges, seeds, /*keep_graph=*/false,
