@@ -259,7 +259,9 @@ base::Result<std::shared_ptr<EagerCode>> make_eager_code(host::TraceContext& tra
   if (!functional) return functional.unsupported();
   FunctionalRegion region = std::move(functional).value();
   if (options.is_simplified) {
-    passes::PipelineResult result = passes::run_pipeline(region.graph, {{}, options.is_verified, "joint"});
+    // Decompositions are for code generators; torch has kernels for what they take apart.
+    constexpr std::string_view kDisabled[] = {"decompose"};
+    passes::PipelineResult result = passes::run_pipeline(region.graph, {kDisabled, options.is_verified, "joint"});
     if (result.unsupported) return *std::move(result.unsupported);
   }
   const bool is_grad_mode = trace.is_grad_mode;
