@@ -260,8 +260,9 @@ base::Result<std::shared_ptr<EagerCode>> make_eager_code(host::TraceContext& tra
   FunctionalRegion region = std::move(functional).value();
   if (options.is_simplified) {
     // Decompositions are for code generators; torch has kernels for what they take apart.
-    constexpr std::string_view kDisabled[] = {"decompose"};
-    passes::PipelineResult result = passes::run_pipeline(region.graph, {kDisabled, options.is_verified, "joint"});
+    constexpr std::string_view kDecompose[] = {"decompose"};
+    const std::span<const std::string_view> disabled(kDecompose, options.is_decomposed ? 0 : 1);
+    passes::PipelineResult result = passes::run_pipeline(region.graph, {disabled, options.is_verified, "joint"});
     if (result.unsupported) return *std::move(result.unsupported);
   }
   const bool is_grad_mode = trace.is_grad_mode;

@@ -21,6 +21,8 @@ struct EagerOptions {
   /// The whole pipeline of passes/ runs; the reference runs what was recorded. Values that passes make have no
   /// counterpart in another trace: backwards of other tangents may then run the callables again.
   bool is_simplified = false;
+  /// With is_simplified: decompositions too, as native code has them (their bits may differ).
+  bool is_decomposed = false;
   bool is_verified = false;
 };
 

@@ -107,15 +107,17 @@ PyObject* py_node_count(PyObject*, PyObject* capsule) {
   return PyLong_FromSize_t(get<Trace>(capsule, kTrace).trace->graph.nodes.size());
 }
 
-// compile(callable, inputs, gradient_of=None, min_cut=False, simplified=False): code
+// compile(callable, inputs, gradient_of=None, min_cut=False, simplified=False, decomposed=False): code
 PyObject* py_compile(PyObject*, PyObject* args) {
   PyObject *function, *inputs, *gradient_of = Py_None;
   aot::EagerOptions options;
-  int is_min_cut = 0, is_simplified = 0;
-  if (!PyArg_ParseTuple(args, "OO!|Opp", &function, &PyList_Type, &inputs, &gradient_of, &is_min_cut, &is_simplified))
+  int is_min_cut = 0, is_simplified = 0, is_decomposed = 0;
+  if (!PyArg_ParseTuple(args, "OO!|Oppp", &function, &PyList_Type, &inputs, &gradient_of, &is_min_cut, &is_simplified,
+                        &is_decomposed))
     return nullptr;
   if (is_min_cut != 0) options.partition = passes::PartitionMode::MinCut;
   options.is_simplified = is_simplified != 0;
+  options.is_decomposed = is_decomposed != 0;
   options.is_verified = true;
   auto code = aot::make_eager_code(trace_context(), std::make_shared<PythonCallables>(function),
                                    list_inputs(inputs, gradient_of), host::EntryState::capture(), options);
