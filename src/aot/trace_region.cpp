@@ -4,7 +4,8 @@
 #include "aot/output_aliases.h"
 #include "aot/recording.h"
 #include "aot/region.h"
-#include "base/check.h"
+#include "base/log.h"
+#include "graph/printer.h"
 
 namespace reprise::aot {
 
@@ -73,6 +74,9 @@ class RegionTracer {
     if (!trace_.differentiable.empty() && !differentiate()) return fail();
     if (!recording_.failure().empty()) return fail(recording_.failure());
     finish();
+    if (base::is_log_enabled(base::LogWord::Aot)) {
+      base::write_log(base::LogWord::Aot, graph::print_graph(trace_.graph));
+    }
     return std::move(trace_);
   }
 
