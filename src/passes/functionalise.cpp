@@ -74,7 +74,8 @@ class Functionaliser : private Memory {
 
   // A node that writes nothing. An out that is an argument (an op that returns its input) is that argument.
   void add_plain(std::uint32_t index, std::span<const Arg> args) {
-    const Node& node = old_.nodes[index];
+    const Node node = normalise(old_.nodes[index]);
+    args = args.first(node.args.size());
     std::vector<ValueId> outs(node.outs.begin(), node.outs.end());
     for (ValueId& out : outs) {
       if (out.is_valid() && old_.get_value(out).producer != NodeId(index)) out = ValueId();
@@ -82,6 +83,10 @@ class Functionaliser : private Memory {
     // A view of changed memory has the new value's metadata.
     const bool is_moved = graph::is_view(node.op) && node.args[0].is_value() && has_storage(node.args[0].get_value()) &&
                           new_.get_meta(args[0].get_value()).storage != old_.get_meta(node.args[0].get_value()).storage;
+    if (is_moved && node.op == OpId::as_strided) {
+      make_alias_of_base(outs[0]);
+      return;
+    }
     if (is_moved) {
       if (!graph::infer(node.op, args, rules_) || rules_.results().size() != outs.size()) {
         args = with_argument_0(args, emit_clone(args[0].get_value()));

@@ -66,10 +66,7 @@ class Simplifier {
     if (!is_tensor(arg) || rewriter_.is_root_memory(node.outs[0])) return {};
     const TensorMeta& from = graph_.get_meta(arg.get_value());
     const TensorMeta& to = meta_of(node);
-    const bool is_same = has_same_sizes(from, to) && from.dtype == to.dtype && from.device == to.device &&
-                         from.flags == to.flags &&
-                         std::equal(from.strides().begin(), from.strides().end(), to.strides().begin());
-    return is_same ? arg.get_value() : ValueId();
+    return is_same_layout(from, to) ? arg.get_value() : ValueId();
   }
 
   const Node* find_producer(const Arg& arg, OpId op) const {
