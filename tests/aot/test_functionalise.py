@@ -173,13 +173,13 @@ def writes_to_an_expanded_copy(x, y, b):
 
 
 def changes_metadata_in_place(x, y, b):
-    z = x * 1
+    z = x.detach() * 1
     v = z[1]
     z.t_()
     z[0].mul_(2)
     z.unsqueeze_(0).squeeze_(0)
     b.t_()
-    return z, v, b * 2
+    return z * y.t(), v, b * 2
 
 
 def is_case(value):
@@ -268,3 +268,15 @@ def test_writes_through_views_of_views_reach_the_base():
         return z, z[1:]
 
     check(f, inputs()[:1])
+
+
+def test_a_write_whose_backward_writes_to_a_transposed_base_is_refused():
+    """CopySlices makes a base with the strides of the written tensor; functionalise wants a contiguous one."""
+
+    def f(tensors):
+        z = (tensors[0] * 1).t_()
+        z[0].mul_(2)
+        return z
+
+    with pytest.raises(RuntimeError, match="does not cover it"):
+        check(f, inputs()[:1])
