@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <stdexcept>
 #include <unordered_map>
 
 #include "aot/functional.h"
@@ -10,6 +9,7 @@
 #include "aot/recording.h"
 #include "aot/split.h"
 #include "base/check.h"
+#include "passes/pipeline.h"
 
 namespace reprise::aot {
 
@@ -66,14 +66,14 @@ class EagerCodeImpl final : public EagerCode {
  public:
   EagerCodeImpl(host::TraceContext& trace_context, std::shared_ptr<RegionCallables> callables,
                 std::span<const RegionInput> inputs, RegionTrace trace, std::shared_ptr<graph::Context> context,
-                const host::EntryState& entry_state, graph::Graph functional)
+                const host::EntryState& entry_state, const EagerOptions& options, FunctionalRegion functional)
       : trace_context_(trace_context),
         callables_(std::move(callables)),
         inputs_(inputs.begin(), inputs.end()),
         trace_(std::move(trace)),
         context_(std::move(context)),
         functional_(std::move(functional)),
-        graphs_(split_joint_graph(functional_)) {
+        graphs_(passes::partition_graph(functional_.graph, {options.partition, {}})) {
     plan_.entry_state = entry_state;
   }
 
@@ -86,7 +86,9 @@ class EagerCodeImpl final : public EagerCode {
   }
 
   base::Result<bool> make_programs(bool is_grad_mode) {
-    auto inference = make_boxed_program(make_inference_graph(functional_), trace_.constants);
+    auto inference_graph = make_inference_graph(functional_.graph);
+    if (!inference_graph) return inference_graph.unsupported();
+    auto inference = make_boxed_program(inference_graph.value(), trace_.constants);
     if (!inference) return inference.unsupported();
     inference_ = std::move(inference).value();
     auto forward = make_boxed_program(graphs_.forward, trace_.constants);
@@ -101,21 +103,29 @@ class EagerCodeImpl final : public EagerCode {
     return true;
   }
 
-  void run_forward(bool is_training, const host::ValueList& inputs, host::ValueList& results) override {
-    const host::BoxedProgram& program = is_training ? forward_ : inference_;
-    if (trace_.captured.empty()) return program.run(inputs, results);
-    program.run(host::append_constants(inputs, trace_.constants, trace_.captured), results);
+  void run_forward(bool is_training, host::ValueList&& inputs, host::ValueList& results) override {
+    host::append_constants(inputs, trace_.constants, trace_.captured);
+    (is_training ? forward_ : inference_).run(std::move(inputs), results);
   }
 
-  void run_backward(const host::BackwardKey& key, const host::ValueList& inputs, host::ValueList& gradients) override {
-    std::shared_ptr<host::BoxedProgram> program;
-    {
-      const std::lock_guard lock(mutex_);
-      const auto found = backwards_.find(key);
-      if (found != backwards_.end()) program = found->second;
-    }
-    if (program == nullptr) program = make_backward(key);
-    program->run(inputs, gradients);
+  bool prepare_backward(const host::BackwardKey& key) override {
+    if (find_backward(key) != nullptr) return true;
+    const host::BackwardKey full = full_key();
+    const bool is_traced = key.is_defined == full.is_defined && key.strides == full.strides;
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    auto program = is_traced ? make_backward_of(functional_.graph, trace_.constants, graphs_.forward.saved, key)
+                             : trace_again(key);
+    PyGILState_Release(gil);
+    if (!program) return false;
+    const std::lock_guard lock(mutex_);
+    backwards_.emplace(key, std::make_shared<host::BoxedProgram>(std::move(program).value()));
+    return true;
+  }
+
+  void run_backward(const host::BackwardKey& key, host::ValueList&& inputs, host::ValueList& gradients) override {
+    const std::shared_ptr<host::BoxedProgram> program = find_backward(key);
+    REPRISE_CHECK(program != nullptr, "a backward that was not prepared");
+    program->run(std::move(inputs), gradients);
   }
 
   bool call_again(std::span<PyObject* const> inputs, std::vector<PyObject*>& outputs) override {
@@ -123,7 +133,7 @@ class EagerCodeImpl final : public EagerCode {
   }
 
   const RegionTrace& trace() const override { return trace_; }
-  const graph::Graph& functional_graph() const override { return functional_; }
+  const graph::Graph& functional_graph() const override { return functional_.graph; }
   const graph::Graph& forward_graph() const override { return graphs_.forward; }
   const graph::Graph& backward_graph() const override { return graphs_.backward; }
   Counts counts() const override {
@@ -145,22 +155,29 @@ class EagerCodeImpl final : public EagerCode {
   void make_plan(bool is_grad_mode) {
     plan_.input_count = inputs_.size();
     plan_.is_grad_mode = is_grad_mode;
-    plan_.is_random = is_random(functional_);
+    plan_.is_random = is_random(functional_.graph);
     plan_.version_bumps = trace_.version_bumps;
+    plan_.output_count = trace_.output_count;
+    for (const GradientOutput& gradient : trace_.gradient_outputs) {
+      plan_.gradients.push_back({gradient.input, gradient.output});
+    }
     int32_t result = 0;
-    for (size_t i = 0; i < functional_.outputs.size(); i++) {
-      const graph::Output& output = functional_.outputs[i];
+    for (size_t i = 0; i < functional_.graph.outputs.size(); i++) {
+      const graph::Output& output = functional_.graph.outputs[i];
       host::RegionOutput& made = plan_.outputs.emplace_back();
       made.kind = to_host_kind(output.kind);
       made.index = output.index;
       made.requires_grad = trace_.output_requires_grad[i] != 0;
+      made.is_leaf = trace_.output_is_leaf[i] != 0;
       made.result = result++;
-      const host::TraceValueMeta meta = to_meta(output.value);
-      made.sizes = meta.sizes;
-      made.strides = meta.strides;
-      made.offset = meta.offset;
+      if (output.kind != OutputKind::None && output.kind != OutputKind::SameOutput) {
+        const host::TraceValueMeta meta = to_host_meta(output.meta);
+        made.sizes = meta.sizes;
+        made.strides = meta.strides;
+        made.offset = meta.offset;
+      }
     }
-    for (const graph::Effect& effect : functional_.effects) {
+    for (const graph::Effect& effect : functional_.graph.effects) {
       plan_.effects.push_back({to_host_kind(effect.kind), effect.input, result++});
     }
     for (const DifferentiableResult& differentiable : trace_.differentiable) {
@@ -169,16 +186,14 @@ class EagerCodeImpl final : public EagerCode {
     for (const ValueId saved : graphs_.forward.saved) plan_.saved.push_back(find_source(saved, result++));
   }
 
-  host::TraceValueMeta to_meta(ValueId id) const { return to_host_meta(functional_.get_meta(id)); }
-
   host::RegionSaved find_source(ValueId saved, int32_t result) const {
     for (size_t i = 0; i < inputs_.size(); i++) {
-      if (functional_.inputs[i].value == saved) {
+      if (functional_.graph.inputs[i].value == saved && !functional_.graph.inputs[i].is_mutated) {
         return {host::RegionSaved::Kind::Input, static_cast<uint32_t>(i)};
       }
     }
-    for (size_t i = 0; i < functional_.outputs.size(); i++) {
-      const graph::Output& output = functional_.outputs[i];
+    for (size_t i = 0; i < functional_.graph.outputs.size(); i++) {
+      const graph::Output& output = functional_.graph.outputs[i];
       if (output.kind == OutputKind::Value && output.value == saved) {
         return {host::RegionSaved::Kind::Output, static_cast<uint32_t>(i)};
       }
@@ -186,25 +201,20 @@ class EagerCodeImpl final : public EagerCode {
     return {host::RegionSaved::Kind::Result, static_cast<uint32_t>(result)};
   }
 
-  // Inside of the engine: unsupported becomes an exception, as eager's own errors in a backward are.
-  std::shared_ptr<host::BoxedProgram> make_backward(const host::BackwardKey& key) {
-    const host::BackwardKey full = full_key();
-    const bool is_traced = key.is_defined == full.is_defined && key.strides == full.strides;
-    const PyGILState_STATE gil = PyGILState_Ensure();
-    auto program = is_traced ? make_backward_of(functional_, trace_.constants, key) : trace_again(key);
-    PyGILState_Release(gil);
-    if (!program) throw std::runtime_error("reprise: no backward of a region: " + program.unsupported().text);
+  std::shared_ptr<host::BoxedProgram> find_backward(const host::BackwardKey& key) const {
     const std::lock_guard lock(mutex_);
-    return backwards_.emplace(key, std::make_shared<host::BoxedProgram>(std::move(program).value())).first->second;
+    const auto found = backwards_.find(key);
+    return found == backwards_.end() ? nullptr : found->second;
   }
 
   base::Result<host::BoxedProgram> make_backward_of(const graph::Graph& joint, const host::TraceConstants& constants,
+                                                    std::span<const ValueId> saved,
                                                     const host::BackwardKey& key) const {
     graph::Graph needed = joint;
     for (graph::Gradient& gradient : needed.gradients) {
       if (!key.is_needed[gradient.input]) gradient.value = ValueId();
     }
-    auto backward = make_backward_graph(needed, graphs_.forward.saved);
+    auto backward = make_backward_graph(needed, saved);
     if (!backward) return backward.unsupported();
     return make_boxed_program(backward.value(), constants);
   }
@@ -216,7 +226,9 @@ class EagerCodeImpl final : public EagerCode {
     const RegionTrace again = std::move(traced).value();
     auto functional = make_functional(again);
     if (!functional) return functional.unsupported();
-    return make_backward_of(functional.value(), again.constants, key);
+    const auto saved = translate_values(graphs_.forward.saved, functional_, functional.value());
+    if (!saved) return base::Unsupported{base::UnsupportedCode::UntraceableRegion, "another forward was traced"};
+    return make_backward_of(functional.value().graph, again.constants, *saved, key);
   }
 
   host::TraceContext& trace_context_;
@@ -224,8 +236,8 @@ class EagerCodeImpl final : public EagerCode {
   std::vector<RegionInput> inputs_;
   RegionTrace trace_;
   std::shared_ptr<graph::Context> context_;
-  graph::Graph functional_;
-  SplitGraphs graphs_;
+  FunctionalRegion functional_;
+  passes::Partition graphs_;
   host::BoxedProgram inference_;
   host::BoxedProgram forward_;
   mutable std::mutex mutex_;
@@ -237,16 +249,25 @@ class EagerCodeImpl final : public EagerCode {
 base::Result<std::shared_ptr<EagerCode>> make_eager_code(host::TraceContext& trace_context,
                                                          std::shared_ptr<RegionCallables> callables,
                                                          std::span<const RegionInput> inputs,
-                                                         const host::EntryState& entry_state) {
+                                                         const host::EntryState& entry_state,
+                                                         const EagerOptions& options) {
   auto context = std::make_shared<graph::Context>();
   auto traced = trace_region(trace_context, context, *callables, inputs, entry_state);
   if (!traced) return traced.unsupported();
   RegionTrace trace = std::move(traced).value();
   auto functional = make_functional(trace);
   if (!functional) return functional.unsupported();
+  FunctionalRegion region = std::move(functional).value();
+  if (options.is_simplified) {
+    // Decompositions are for code generators; torch has kernels for what they take apart.
+    constexpr std::string_view kDecompose[] = {"decompose"};
+    const std::span<const std::string_view> disabled(kDecompose, options.is_decomposed ? 0 : 1);
+    passes::PipelineResult result = passes::run_pipeline(region.graph, {disabled, options.is_verified, "joint"});
+    if (result.unsupported) return *std::move(result.unsupported);
+  }
   const bool is_grad_mode = trace.is_grad_mode;
   auto code = std::make_shared<EagerCodeImpl>(trace_context, std::move(callables), inputs, std::move(trace),
-                                              std::move(context), entry_state, std::move(functional).value());
+                                              std::move(context), entry_state, options, std::move(region));
   auto made = code->make_programs(is_grad_mode);
   if (!made) return made.unsupported();
   return std::shared_ptr<EagerCode>(std::move(code));

@@ -12,8 +12,19 @@
 #include "aot/region.h"
 #include "base/result.h"
 #include "host/torch/region_node.h"
+#include "passes/partition.h"
 
 namespace reprise::aot {
+
+struct EagerOptions {
+  passes::PartitionMode partition = passes::PartitionMode::Default;
+  /// The whole pipeline of passes/ runs; the reference runs what was recorded. Values that passes make have no
+  /// counterpart in another trace: backwards of other tangents may then run the callables again.
+  bool is_simplified = false;
+  /// With is_simplified: decompositions too, as native code has them (their bits may differ).
+  bool is_decomposed = false;
+  bool is_verified = false;
+};
 
 class EagerCode : public host::RegionCode {
  public:
@@ -33,6 +44,7 @@ class EagerCode : public host::RegionCode {
 base::Result<std::shared_ptr<EagerCode>> make_eager_code(host::TraceContext& trace_context,
                                                          std::shared_ptr<RegionCallables> callables,
                                                          std::span<const RegionInput> inputs,
-                                                         const host::EntryState& entry_state);
+                                                         const host::EntryState& entry_state,
+                                                         const EagerOptions& options = {});
 
 }  // namespace reprise::aot

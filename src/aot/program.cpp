@@ -240,7 +240,8 @@ class ProgramMaker {
       graph::for_each_value(node.args[i], [&](ValueId id) {
         const ValueId after = node.new_values[written++];
         const uint32_t memory = memory_of(id);
-        const bool is_consumed = is_pinned_[memory] == 0 && memory_last_use_[memory] <= index;
+        const bool is_consumed =
+            is_pinned_[memory] == 0 && memory_last_use_[memory] <= index && has_same_layout(id, after);
         instruction.is_consumed.push_back(is_consumed ? 1 : 0);
         instruction.new_values.push_back(result_slot(after));
         if (is_consumed) join(id, after);
@@ -252,14 +253,18 @@ class ProgramMaker {
       for (uint32_t k = 0; k < value.get_count(); k++) targets.push_back(result_slot(node.outs[out++]));
     }
     graph::for_each_use(node, [&](ValueId id) {
-      if (last_use_[id.index()] == index && !is_constant(id)) instruction.frees.push_back(slots_[id.index()]);
+      if (last_use_[id.index()] == index) instruction.frees.push_back(slots_[id.index()]);
     });
     std::sort(instruction.frees.begin(), instruction.frees.end());
     instruction.frees.erase(std::unique(instruction.frees.begin(), instruction.frees.end()), instruction.frees.end());
     program_.add_instruction(std::move(instruction));
   }
 
-  bool is_constant(ValueId id) const { return graph_.get_value(id).is_source; }
+  // The new value is laid out as the graph says: a packed copy of a view with gaps, for one.
+  bool has_same_layout(ValueId a, ValueId b) const {
+    const std::span<const sym::Int> x = graph_.get_meta(a).strides(), y = graph_.get_meta(b).strides();
+    return std::equal(x.begin(), x.end(), y.begin(), y.end());
+  }
 
   static std::optional<host::ScalarOp> find_scalar_op(std::string_view name) {
     static constexpr std::pair<std::string_view, host::ScalarOp> kRows[] = {
@@ -275,6 +280,8 @@ class ProgramMaker {
   void add_outputs() {
     std::vector<uint8_t> is_fresh(graph_.values.size(), 0);
     for (const graph::Constant& constant : graph_.constants) is_fresh[constant.value.index()] = 1;
+    // Saved as they were at entry: the effect comes behind.
+    for (const graph::Input& input : graph_.inputs) is_fresh[input.value.index()] |= input.is_mutated ? 1 : 0;
     visit_results([&](ValueId id) {
       if (!id.is_valid()) return program_.add_output(-1, false);
       if (slots_[id.index()] < 0) {

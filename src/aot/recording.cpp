@@ -34,6 +34,13 @@ graph::ValueKind to_kind(host::TraceValueKind kind) {
   return graph::ValueKind::Tensor;
 }
 
+// aten::squeeze_.dim -> aten::squeeze.dim
+std::string drop_underscore(std::string name) {
+  const size_t end = std::min(name.find('.'), name.size());
+  if (end > 0 && name[end - 1] == '_') name.erase(end - 1, 1);
+  return name;
+}
+
 graph::OpId op_of_scalar(host::ScalarOp op) {
   const auto found = graph::find_known_op(host::text_of(op));
   REPRISE_CHECK(found.has_value(), std::string("graph/ops.def has no ") + host::text_of(op));
@@ -228,6 +235,11 @@ void Recording::add_op(host::OpCall call, std::vector<std::vector<host::TraceVal
   node.source = source_;
   node.args = to_args(call);
   node.mut = call.op->mutated;
+  if (node.mut != 0 && graph::is_known(node.op) && graph::get_op_info(node.op).writes == 0) {
+    // t_ and its like change the metadata of their argument, no data: the trace tensor has a new value, by the view op.
+    node.op = graph_.context->intern_op(graph_.context->arena().copy(std::string_view(drop_underscore(call.op->name))));
+    node.mut = 0;
+  }
   if (call.op->training_argument >= 0) {
     const Arg& training = node.args[static_cast<size_t>(call.op->training_argument)];
     if (training.kind() == graph::ArgKind::Bool && !training.get_bool()) node.mut = 0;

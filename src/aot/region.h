@@ -32,6 +32,13 @@ class RegionCallables {
 struct RegionInput {
   host::TraceInput like;
   graph::InputKind kind = graph::InputKind::Plain;
+  int32_t gradient_of = -1;  // it is the `.grad` of that input, a leaf; inputs without one have None there
+};
+
+/// The callables left another tensor in `.grad` of an input: an output of the graph behind those of the callables.
+struct GradientOutput {
+  uint32_t input = 0;
+  int32_t output = -1;  // -1: None was left
 };
 
 /// Which of the differentiable results have a tangent, and its strides where they are not the traced ones.
@@ -53,7 +60,8 @@ struct DifferentiableResult {
 struct AliasFacts {
   bool needs_storage_identity = false;        // an input is written to or returned as a view
   std::vector<std::vector<uint32_t>> groups;  // inputs over one storage, as traced; all others differ
-  std::vector<uint32_t> no_views;             // inputs that must not be views: written to, and they need a gradient
+  std::vector<uint32_t> no_hooks;  // inputs that must have no hooks: the callables differentiate with respect to them
+  std::vector<uint32_t> no_views;  // inputs that must not be views: written to, and they need a gradient
 };
 
 struct RegionTrace {
@@ -65,7 +73,11 @@ struct RegionTrace {
   bool is_grad_mode = true;  // at entry
   size_t input_count = 0;    // Graph::inputs[0 ... input_count) are the region's, in order
   host::TraceConstants constants;
-  std::vector<int32_t> captured;              // constants behind the captured inputs, in order of Graph::inputs
+  std::vector<int32_t> captured;  // constants behind the captured inputs, in order of Graph::inputs
+  size_t output_count = 0;        // outputs of the callables; more follow for `.grad` of inputs
+  std::vector<GradientOutput> gradient_outputs;
+  std::vector<graph::ValueId> output_values;  // of each of Graph::outputs, whatever its kind
+  std::vector<uint8_t> output_is_leaf;        // made by the callables: nothing flows back from it
   std::vector<uint8_t> output_requires_grad;  // of each of Graph::outputs
   std::vector<DifferentiableResult> differentiable;
   std::vector<graph::ValueId> tangents;  // of each differentiable result; invalid: undefined

@@ -4,7 +4,8 @@
 #include "aot/output_aliases.h"
 #include "aot/recording.h"
 #include "aot/region.h"
-#include "base/check.h"
+#include "base/log.h"
+#include "graph/printer.h"
 
 namespace reprise::aot {
 
@@ -64,6 +65,7 @@ class RegionTracer {
     trace_.forward_node_count = recording_.graph().nodes.size();
     trace_.forward_value_count = recording_.graph().values.size();
     note_mutations();
+    take_gradients();
     if (std::string problem = describe_outputs(); !problem.empty()) return fail(problem);
     for (const uint32_t i : differentiable_inputs_) {
       if (inputs_[i].like.is_view) return fail("an input that is a view and needs a gradient is written to");
@@ -72,6 +74,9 @@ class RegionTracer {
     if (!trace_.differentiable.empty() && !differentiate()) return fail();
     if (!recording_.failure().empty()) return fail(recording_.failure());
     finish();
+    if (base::is_log_enabled(base::LogWord::Aot)) {
+      base::write_log(base::LogWord::Aot, graph::print_graph(trace_.graph));
+    }
     return std::move(trace_);
   }
 
@@ -86,6 +91,7 @@ class RegionTracer {
   }
 
   bool add_inputs() {
+    entry_gradients_.assign(inputs_.size(), nullptr);
     for (const RegionInput& input : inputs_) {
       PyObject* tensor = run_.add_input(input.like);
       if (tensor == nullptr) return false;
@@ -93,6 +99,12 @@ class RegionTracer {
       const host::TracedTensor traced = run_.describe(tensor);
       entry_inputs_.push_back(traced);
       recording_.set_input(traced.value, input.kind);
+    }
+    for (size_t i = 0; i < inputs_.size(); i++) {
+      const int32_t leaf = inputs_[i].gradient_of;
+      if (leaf < 0) continue;
+      entry_gradients_[static_cast<size_t>(leaf)] = input_objects_.objects[i];
+      run_.set_gradient(input_objects_.objects[static_cast<size_t>(leaf)], input_objects_.objects[i]);
     }
     trace_.input_count = inputs_.size();
     trace_.is_grad_mode = run_.is_grad_mode();
@@ -136,6 +148,26 @@ class RegionTracer {
     }
   }
 
+  // loss.backward() among the callables leaves tensors in `.grad` of leaves.
+  void take_gradients() {
+    for (size_t i = 0; i < inputs_.size(); i++) {
+      if (run_.input_gradient(i) != host::kNoTraceValue)
+        trace_.alias_facts.no_hooks.push_back(static_cast<uint32_t>(i));
+    }
+    trace_.output_count = outputs_.objects.size();
+    for (size_t i = 0; i < inputs_.size(); i++) {
+      if (!inputs_[i].like.requires_grad || !inputs_[i].like.is_leaf) continue;
+      PyObject* gradient = run_.get_gradient(input_objects_.objects[i]);
+      if (gradient == entry_gradients_[i]) {
+        Py_XDECREF(gradient);
+        continue;
+      }
+      const int32_t output = gradient == nullptr ? -1 : static_cast<int32_t>(outputs_.objects.size());
+      if (gradient != nullptr) outputs_.objects.push_back(gradient);
+      trace_.gradient_outputs.push_back({static_cast<uint32_t>(i), output});
+    }
+  }
+
   static ValueId to_id(host::TraceValueId value) { return ValueId(static_cast<uint32_t>(value)); }
 
   std::string describe_outputs() {
@@ -146,6 +178,7 @@ class RegionTracer {
       if (traced.value == host::kNoTraceValue) return "an output that is no traced tensor";
       tensors.push_back({output, traced.value, traced.storage, traced.requires_grad});
       trace_.output_requires_grad.push_back(traced.requires_grad);
+      trace_.output_is_leaf.push_back(traced.is_leaf);
     }
     std::vector<OutputTensor> inputs;
     for (PyObject* input : input_objects_.objects) {
@@ -159,6 +192,7 @@ class RegionTracer {
     const graph::Graph& graph = recording_.graph();
     for (size_t i = 0; i < graph.outputs.size(); i++) {
       if (graph.outputs[i].kind != OutputKind::Value || !trace_.output_requires_grad[i]) continue;
+      if (trace_.output_is_leaf[i]) continue;
       add_root({false, static_cast<uint32_t>(i), {}}, graph.outputs[i].value, outputs_.objects[i]);
     }
     for (const uint32_t i : differentiable_inputs_) {
@@ -202,16 +236,36 @@ class RegionTracer {
     return true;
   }
 
+  // Also where no version moves, as batch norm does.
+  bool writes_to_inputs() {
+    const graph::Graph& graph = recording_.graph();
+    std::vector<uint8_t> is_input(graph.context->get_storage_count(), 0);
+    for (size_t i = 0; i < inputs_.size(); i++) is_input[graph.get_meta(graph.inputs[i].value).storage.index()] = 1;
+    bool writes = false;
+    for (const graph::Node& node : graph.nodes) {
+      for (size_t i = 0; i < node.args.size() && node.mut != 0; i++) {
+        if (((node.mut >> i) & 1) == 0) continue;
+        graph::for_each_value(node.args[i],
+                              [&](ValueId id) { writes |= is_input[graph.get_meta(id).storage.index()] != 0; });
+      }
+    }
+    return writes;
+  }
+
   void finish() {
     graph::Graph& graph = recording_.graph();
     AliasFacts& facts = trace_.alias_facts;
     facts.groups = graph::find_aliased_inputs(graph);
     for (const uint32_t i : differentiable_inputs_) facts.no_views.push_back(i);
     std::erase_if(facts.groups, [&](const std::vector<uint32_t>& group) { return group.front() >= inputs_.size(); });
-    for (size_t i = 0; i < inputs_.size(); i++) facts.needs_storage_identity |= trace_.version_bumps[i] != 0;
-    facts.needs_storage_identity |= !graph.effects.empty();
+    facts.needs_storage_identity |= writes_to_inputs() || !graph.effects.empty();
     for (const graph::Output& output : graph.outputs) {
       facts.needs_storage_identity |= output.kind == OutputKind::ViewOfInput;
+    }
+    for (graph::Output& output : graph.outputs) {
+      trace_.output_values.push_back(output.value);
+      output.meta = graph.get_meta(output.value);
+      if (output.kind != OutputKind::Value) output.value = ValueId();
     }
     trace_.captured.assign(recording_.captured().begin(), recording_.captured().end());
     trace_.constants = run_.take_constants();
@@ -228,6 +282,7 @@ class RegionTracer {
   Owned input_objects_;  // behind the run: gone before it
   Owned outputs_;
   std::vector<host::TracedTensor> entry_inputs_;
+  std::vector<PyObject*> entry_gradients_;  // of each input; borrowed
   std::vector<uint32_t> differentiable_inputs_;
   std::vector<PyObject*> roots_;
 };
@@ -237,6 +292,9 @@ class RegionTracer {
 base::Result<RegionTrace> trace_region(host::TraceContext& trace_context, std::shared_ptr<graph::Context> context,
                                        RegionCallables& callables, std::span<const RegionInput> inputs,
                                        const host::EntryState& entry_state, const TangentSpec* tangents) {
+  if (std::string obstacle = host::find_trace_obstacle(); !obstacle.empty()) {
+    return base::Unsupported{base::UnsupportedCode::UntraceableRegion, std::move(obstacle)};
+  }
   RegionTracer tracer(trace_context, std::move(context), callables, inputs, entry_state, tangents);
   return tracer.trace();
 }

@@ -357,6 +357,9 @@ ValueId Memory::emit_view_as(ValueId contents, const TensorMeta& like) {
 
 ValueId Memory::emit_scatter(OpId op, std::span<const Arg> args, ValueId id, ValueId contents) {
   if (graph::infer(op, args, rules_)) return emit_inferred(op, args);
+  // The parent is itself a part of something.
+  const std::span<const Arg> copied = with_argument_0(args, emit_clone(args[0].get_value()));
+  if (graph::infer(op, copied, rules_)) return emit_inferred(op, copied);
   return undo_by_place(id, contents);
 }
 
@@ -371,6 +374,8 @@ ValueId Memory::undo_by_place(ValueId id, ValueId contents) {
                                   parent_meta.strides().end());
   if (!is_same) {
     if (!is_contiguous(parent_meta)) refuse("a write through the view " + name(id) + " of a rearranged tensor");
+    whole = emit_clone(whole);
+  } else if (current.offset != Int(0)) {
     whole = emit_clone(whole);
   }
   return emit_as_strided_scatter(whole, contents, meta, context_.symbols().subtract(meta.offset, parent_meta.offset));

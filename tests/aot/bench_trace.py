@@ -33,12 +33,12 @@ def main():
         modules = set(sys.modules)
         line = []
         for title, options in SOURCES.items():
-            native.set_options(*options, False, True)
+            native.set_options(*options, 0, True)
             seconds, nodes = measure(function, inputs)
             fallback = native.statistics()["fallback_ns"] / 4 / nodes / 1e3
             each = seconds * 1e6 / nodes
             line.append(f"{title} {seconds * 1e3:.1f} ms, {each:.1f} us a node, fallback {fallback:.1f}")
-        native.set_options(True, True, True, False, False)
+        native.set_options(True, True, True, 0, False)
         start = time.perf_counter()
         Compiled(function, inputs)
         whole = time.perf_counter() - start

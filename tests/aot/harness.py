@@ -52,9 +52,10 @@ def flatten(value, into):
 
 
 class Compiled:
-    def __init__(self, function, inputs):
+    def __init__(self, function, inputs, gradient_of=None, **options):
+        min_cut, simplified, decomposed = (options.get(k, False) for k in ("min_cut", "simplified", "decomposed"))
         self.function = lambda tensors: flatten(function(tensors), [])
-        self.code = native.compile(self.function, list(inputs))
+        self.code = native.compile(self.function, list(inputs), gradient_of, min_cut, simplified, decomposed)
 
     def __call__(self, *inputs):
         return native.call(self.code, list(inputs))
@@ -74,6 +75,10 @@ def trace(function, inputs):
 
 def copies(inputs):
     return [x.detach().clone().requires_grad_(x.requires_grad) for x in inputs]
+
+
+def get_version(tensor):
+    return None if tensor.is_inference() else tensor._version
 
 
 def is_same(a, b):
@@ -99,13 +104,20 @@ def describe_difference(a, b):
     return f"differs by up to {(a.detach().to(torch.complex128) - b.detach().to(torch.complex128)).abs().max():g}"
 
 
-def compare(name, pairs, problems):
+def is_close(a, b):
+    if a is None or b is None:
+        return a is None and b is None
+    tolerance = 1e-2 if a.dtype in (torch.bfloat16, torch.float16) else 1e-5
+    return a.dtype == b.dtype and torch.allclose(a.detach(), b.detach(), tolerance, tolerance, equal_nan=True)
+
+
+def compare(name, pairs, problems, is_equal):
     for i, (a, b) in enumerate(pairs):
-        if not is_same(a, b):
+        if not is_equal(a, b):
             problems.append(f"{name} {i}: {describe_difference(a, b)}")
 
 
-def check(function, inputs, calls=2, backward=True, nonleaf=(), compiled=None):
+def check(function, inputs, calls=2, backward=True, nonleaf=(), compiled=None, is_equal=is_same, **options):
     """Compile on copies of the inputs, then compare some calls with eager; returns the Compiled."""
 
     def make():
@@ -116,12 +128,12 @@ def check(function, inputs, calls=2, backward=True, nonleaf=(), compiled=None):
         return tensors, leaves
 
     if compiled is None:
-        compiled = Compiled(function, make()[0])
+        compiled = Compiled(function, make()[0], **options)
     problems = []
     for seed in range(calls):
         eager_inputs, eager_leaves = make()
         our_inputs, our_leaves = make()
-        eager_versions = [x._version for x in eager_inputs]
+        eager_versions = [get_version(x) for x in eager_inputs]
         torch.manual_seed(seed)
         eager = flatten(function(eager_inputs), [])
         eager_rng = torch.get_rng_state()
@@ -141,18 +153,20 @@ def check(function, inputs, calls=2, backward=True, nonleaf=(), compiled=None):
                 torch.autograd.backward(roots, tangents)
         if len(eager) != len(ours):
             problems.append(f"{len(eager)} outputs in eager, {len(ours)} compiled")
-        compare("output", zip(eager, ours), problems)
+        compare("output", zip(eager, ours), problems, is_equal)
         for i, (a, b) in enumerate(zip(eager, ours)):
             if a.stride() != b.stride() or a.requires_grad != b.requires_grad or a.is_leaf != b.is_leaf:
                 problems.append(
                     f"output {i}: strides {a.stride()} requires_grad {a.requires_grad} leaf {a.is_leaf} in eager, "
                     f"{b.stride()} {b.requires_grad} {b.is_leaf} compiled"
                 )
-        compare("gradient", [(a.grad, b.grad) for a, b in zip(eager_leaves, our_leaves)], problems)
-        compare("input", zip(eager_inputs, our_inputs), problems)
+        compare("gradient", [(a.grad, b.grad) for a, b in zip(eager_leaves, our_leaves)], problems, is_equal)
+        compare("input", zip(eager_inputs, our_inputs), problems, is_equal)
         for i, (a, b, before) in enumerate(zip(eager_inputs, our_inputs, eager_versions)):
-            if a._version != b._version:
-                problems.append(f"version of input {i}: {before} -> {a._version} in eager, {b._version} compiled")
+            if get_version(a) != get_version(b):
+                problems.append(
+                    f"version of input {i}: {before} -> {get_version(a)} in eager, {get_version(b)} compiled"
+                )
         eager_groups = [
             [a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() for b in eager_inputs + eager]
             for a in eager

@@ -69,10 +69,14 @@ PyObject* make_capsule(std::unique_ptr<T> value, const char* name) {
                        [](PyObject* capsule) { delete &get<T>(capsule, PyCapsule_GetName(capsule)); });
 }
 
-std::vector<aot::RegionInput> list_inputs(PyObject* inputs) {
+// `gradient_of` is None, or a list: which input an input is the `.grad` of, or -1.
+std::vector<aot::RegionInput> list_inputs(PyObject* inputs, PyObject* gradient_of = Py_None) {
   std::vector<aot::RegionInput> result;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(inputs); i++) {
-    result.push_back({host::describe_input(PyList_GET_ITEM(inputs, i)), graph::InputKind::Plain});
+    result.push_back({host::describe_input(PyList_GET_ITEM(inputs, i)), graph::InputKind::Plain, -1});
+    if (gradient_of != Py_None) {
+      result.back().gradient_of = static_cast<int32_t>(PyLong_AsLong(PyList_GET_ITEM(gradient_of, i)));
+    }
   }
   return result;
 }
@@ -103,12 +107,20 @@ PyObject* py_node_count(PyObject*, PyObject* capsule) {
   return PyLong_FromSize_t(get<Trace>(capsule, kTrace).trace->graph.nodes.size());
 }
 
-// compile(callable, inputs): code
+// compile(callable, inputs, gradient_of=None, min_cut=False, simplified=False, decomposed=False): code
 PyObject* py_compile(PyObject*, PyObject* args) {
-  PyObject *function, *inputs;
-  if (!PyArg_ParseTuple(args, "OO!", &function, &PyList_Type, &inputs)) return nullptr;
-  auto code = aot::make_eager_code(trace_context(), std::make_shared<PythonCallables>(function), list_inputs(inputs),
-                                   host::EntryState::capture());
+  PyObject *function, *inputs, *gradient_of = Py_None;
+  aot::EagerOptions options;
+  int is_min_cut = 0, is_simplified = 0, is_decomposed = 0;
+  if (!PyArg_ParseTuple(args, "OO!|Oppp", &function, &PyList_Type, &inputs, &gradient_of, &is_min_cut, &is_simplified,
+                        &is_decomposed))
+    return nullptr;
+  if (is_min_cut != 0) options.partition = passes::PartitionMode::MinCut;
+  options.is_simplified = is_simplified != 0;
+  options.is_decomposed = is_decomposed != 0;
+  options.is_verified = true;
+  auto code = aot::make_eager_code(trace_context(), std::make_shared<PythonCallables>(function),
+                                   list_inputs(inputs, gradient_of), host::EntryState::capture(), options);
   if (!code) return fail(code.unsupported());
   return make_capsule(std::make_unique<std::shared_ptr<aot::EagerCode>>(std::move(code).value()), kCode);
 }
@@ -152,14 +164,15 @@ PyObject* py_counts(PyObject*, PyObject* capsule) {
     PyList_Append(groups, list);
     Py_DECREF(list);
   }
-  return Py_BuildValue(
-      "{s:n,s:n,s:n,s:n,s:n,s:N,s:N,s:N,s:N}", "nodes",
-      static_cast<Py_ssize_t>(get_code(capsule).trace().graph.nodes.size()), "saved",
-      static_cast<Py_ssize_t>(get_code(capsule).forward_graph().saved.size()), "inference",
-      static_cast<Py_ssize_t>(counts.inference_instructions), "forward",
-      static_cast<Py_ssize_t>(counts.forward_instructions), "clones", static_cast<Py_ssize_t>(counts.forward_clones),
-      "backward", to_int_list(counts.backward_instructions), "needs_storage_identity",
-      PyBool_FromLong(facts.needs_storage_identity), "groups", groups, "no_views", to_int_list(facts.no_views));
+  return Py_BuildValue("{s:n,s:n,s:n,s:n,s:n,s:N,s:N,s:N,s:N,s:N}", "nodes",
+                       static_cast<Py_ssize_t>(get_code(capsule).trace().graph.nodes.size()), "saved",
+                       static_cast<Py_ssize_t>(get_code(capsule).forward_graph().saved.size()), "inference",
+                       static_cast<Py_ssize_t>(counts.inference_instructions), "forward",
+                       static_cast<Py_ssize_t>(counts.forward_instructions), "clones",
+                       static_cast<Py_ssize_t>(counts.forward_clones), "backward",
+                       to_int_list(counts.backward_instructions), "needs_storage_identity",
+                       PyBool_FromLong(facts.needs_storage_identity), "groups", groups, "no_views",
+                       to_int_list(facts.no_views), "no_hooks", to_int_list(facts.no_hooks));
 }
 
 PyObject* py_is_trace(PyObject*, PyObject* tensor) {
@@ -175,10 +188,9 @@ PyObject* py_rng_set(PyObject*, PyObject* value) {
 
 // set_options(rules, memo, zeros, verify, timed)
 PyObject* py_set_options(PyObject*, PyObject* args) {
-  int rules, memo, zeros, verify, timed;
-  if (!PyArg_ParseTuple(args, "ppppp", &rules, &memo, &zeros, &verify, &timed)) return nullptr;
-  trace_context().options = {rules != 0, memo != 0, zeros != 0,
-                             verify != 0 ? host::VerifyMode::Kernel : host::VerifyMode::Off};
+  int rules, memo, zeros, verify, timed;  // verify: 0 off, 1 against kernels, 2 against meta kernels too
+  if (!PyArg_ParseTuple(args, "pppip", &rules, &memo, &zeros, &verify, &timed)) return nullptr;
+  trace_context().options = {rules != 0, memo != 0, zeros != 0, static_cast<host::VerifyMode>(verify)};
   trace_context().statistics = {};
   trace_context().statistics.is_timed = timed != 0;
   Py_RETURN_NONE;
@@ -202,6 +214,30 @@ PyObject* py_statistics(PyObject*, PyObject*) {
                        "mismatches", to_list(s.mismatches), "without_rule", to_list(s.without_rule));
 }
 
+// check_op_table(): differences between the rows of graph/ops.def and torch's schemas
+PyObject* py_check_op_table(PyObject*, PyObject*) {
+  std::vector<std::string> problems;
+  for (uint32_t i = 0; i < graph::kKnownOpCount; i++) {
+    const graph::OpInfo& row = graph::get_op_info(static_cast<graph::OpId>(i));
+    if (!row.name.starts_with("aten::")) continue;
+    const std::string name(row.name);
+    const host::OpInfo* op = host::find_op(row.name);
+    if (op == nullptr) {
+      problems.push_back(name + ": torch has no such operator");
+      continue;
+    }
+    if (op->mutated != row.writes) {
+      problems.push_back(name + ": writes " + std::to_string(row.writes) + " in the table, " +
+                         std::to_string(op->mutated) + " in torch");
+    }
+    if (op->is_random != graph::is_random(static_cast<graph::OpId>(i))) {
+      problems.push_back(name + (op->is_random ? ": random in torch" : ": random in the table"));
+    }
+    if (op->is_view && !graph::is_view(static_cast<graph::OpId>(i))) problems.push_back(name + ": a view in torch");
+  }
+  return to_list(problems);
+}
+
 PyMethodDef methods[] = {
     {"trace", py_trace, METH_VARARGS, nullptr},
     {"text", py_text, METH_O, nullptr},
@@ -216,6 +252,7 @@ PyMethodDef methods[] = {
     {"rng_get", py_rng_get, METH_NOARGS, nullptr},
     {"rng_set", py_rng_set, METH_O, nullptr},
     {"set_options", py_set_options, METH_VARARGS, nullptr},
+    {"check_op_table", py_check_op_table, METH_NOARGS, nullptr},
     {"statistics", py_statistics, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -172,6 +172,16 @@ def writes_to_an_expanded_copy(x, y, b):
     return z * x
 
 
+def changes_metadata_in_place(x, y, b):
+    z = x.detach() * 1
+    v = z[1]
+    z.t_()
+    z[0].mul_(2)
+    z.unsqueeze_(0).squeeze_(0)
+    b.t_()
+    return z * y.t(), v, b * 2
+
+
 def is_case(value):
     return hasattr(value, "__code__") and value.__code__.co_varnames[: value.__code__.co_argcount] == ("x", "y", "b")
 
@@ -246,3 +256,27 @@ def test_a_view_that_is_written_to_and_needs_grad_is_refused():
 
     with pytest.raises(RuntimeError, match="is a view"):
         Compiled(lambda tensors: tensors[0].mul_(2), [base[1:]])
+
+
+def test_writes_through_views_of_views_reach_the_base():
+    def f(tensors):
+        z = tensors[0] * 1
+        z[1][2] = 5
+        z[1:3][:, 0].add_(1)
+        z.view(2, 2, 6)[1].t()[2:4].mul_(3)
+        z[2:].select(1, 3)[0].zero_()
+        return z, z[1:]
+
+    check(f, inputs()[:1])
+
+
+def test_a_write_whose_backward_writes_to_a_transposed_base_is_refused():
+    """CopySlices makes a base with the strides of the written tensor; functionalise wants a contiguous one."""
+
+    def f(tensors):
+        z = (tensors[0] * 1).t_()
+        z[0].mul_(2)
+        return z
+
+    with pytest.raises(RuntimeError, match="does not cover it"):
+        check(f, inputs()[:1])

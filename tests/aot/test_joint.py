@@ -154,6 +154,11 @@ def changes_dtypes(x, y):
     return h.float() + y.double(), (x * 3).to(torch.int32)
 
 
+def makes_a_leaf(x, y):
+    w = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], requires_grad=True)
+    return x * w.detach(), torch.nn.Parameter(y.detach() * 2)
+
+
 def is_case(value):
     return hasattr(value, "__code__") and value.__code__.co_varnames[: value.__code__.co_argcount] == ("x", "y")
 
@@ -166,14 +171,16 @@ def test_outputs_and_gradients_are_those_of_eager(function):
     check(lambda tensors: function(*tensors), [tensor(4, 6), tensor(4, 6)])
 
 
-def test_an_output_that_is_not_used_gives_no_gradient():
+@pytest.mark.parametrize("options", [{}, {"min_cut": True, "simplified": True}])
+def test_an_output_that_is_not_used_gives_no_gradient(options):
     x, y = tensor(4, 6), tensor(4, 6)
-    compiled = Compiled(lambda t: [t[0] * 2, t[1] * 3], [x, y])
-    a, b = copies([x, y])
-    compiled(a, b)[0].sum().backward()
-    assert b.grad is None
-    assert torch.equal(a.grad, torch.full_like(a, 2))
-    assert len(compiled.counts["backward"]) == 2
+    compiled = Compiled(lambda t: [t[0].view(6, 4).exp() * 2, t[1].add(1).mul_(3).sin()], [x, y], **options)
+    for used in (0, 1):
+        tensors = copies([x, y])
+        compiled(*tensors)[used].sum().backward()
+        expected = [x.exp() * 2, 3 * ((y + 1) * 3).cos()][used].detach()
+        assert tensors[1 - used].grad is None
+        torch.testing.assert_close(tensors[used].grad, expected)
 
 
 def test_a_zero_tangent_and_none_differ():
@@ -206,3 +213,38 @@ def test_tracing_leaves_the_state_of_torch_alone():
     Compiled(changes, [x])
     assert torch.is_grad_enabled() and torch.get_default_dtype() == torch.float32
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_region_in_inference_mode():
+    x, y = tensor(4, 6, grad=False), tensor(4, 6, grad=False)
+
+    def function(t):
+        z = t[0] * t[1]
+        z.add_(1)
+        return z, z[1]
+
+    with torch.inference_mode():
+        compiled = check(function, [x, y])
+        assert compiled(x, y)[0].is_inference()
+    with torch.no_grad():
+        assert not check(function, [x, y])(x, y)[0].requires_grad
+
+
+def test_inputs_that_are_no_plain_tensors_are_refused():
+    class Subclass(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+            return function(*args, **(kwargs or {}))
+
+    odd = [torch.eye(3).to_sparse(), torch.Tensor._make_subclass(Subclass, torch.ones(3))]
+    odd.append(torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8))
+    for value in odd:
+        with pytest.raises(RuntimeError, match="no plain strided tensor"):
+            Compiled(lambda t: [t[0] * 2], [value])
+
+
+def test_a_trace_tensor_that_escapes_raises():
+    kept = []
+    Compiled(lambda t: [kept.append(t[0]) or t[0] * 2], [tensor(3)])
+    with pytest.raises(RuntimeError, match="outlived its region"):
+        kept[0] + 1

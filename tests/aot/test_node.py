@@ -241,6 +241,30 @@ def test_a_dropped_region_is_freed():
     assert reference() is None
 
 
+def test_threads_may_call_one_region(region):
+    import threading
+
+    x, w = fresh()
+    eager(x, w).sum().backward()
+    wrong = []
+
+    def run():
+        for i in range(40):
+            a, b = fresh()
+            y = region(a, b)
+            # Another thread may be making the backward of the second key.
+            (y.t().contiguous().t() if i % 2 else y).sum().backward()
+            if not (torch.equal(a.grad, x.grad) and torch.equal(b.grad, w.grad)):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
 def test_facts_that_a_guard_needs():
     plain = check(lambda t: t[0] * t[1], [make(4), make(4)])
     assert not plain.counts["needs_storage_identity"] and plain.counts["groups"] == []

@@ -39,8 +39,8 @@ class ValueList {
   std::unique_ptr<Values> values_;
 };
 
-/// `inputs`, then some of the constants.
-ValueList append_constants(const ValueList& inputs, const TraceConstants& constants, std::span<const int32_t> indices);
+/// Appends some of the constants.
+void append_constants(ValueList& values, const TraceConstants& constants, std::span<const int32_t> indices);
 
 struct BoxedInstruction {
   const OpInfo* op = nullptr;  // nullptr: scalar_op
@@ -72,8 +72,9 @@ class BoxedProgram {
   size_t instruction_count() const;
   /// Written arguments that are cloned first.
   size_t clone_count() const;
-  /// Numbers among the inputs may come as 0-dim tensors (saved for backward).
-  void run(const ValueList& inputs, ValueList& outputs) const;
+  /// Numbers among the inputs may come as 0-dim tensors (saved for backward). `inputs` are taken: each is dropped at
+  /// its last use.
+  void run(ValueList&& inputs, ValueList& outputs) const;
 
  private:
   struct State;

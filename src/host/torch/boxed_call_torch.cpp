@@ -392,18 +392,19 @@ void BoxedProgram::add_instruction(BoxedInstruction source) {
   made.frees = std::move(source.frees);
 }
 
-void BoxedProgram::run(const ValueList& inputs, ValueList& outputs) const {
+void BoxedProgram::run(ValueList&& inputs, ValueList& outputs) const {
   const c10::impl::ExcludeDispatchKeyGuard below(kKeysAbove);
   const State& state = *state_;
   std::vector<c10::IValue> slots(static_cast<size_t>(state.slot_count));
-  const std::vector<c10::IValue>& given = inputs.values().list;
+  std::vector<c10::IValue>& given = inputs.values().list;
   TORCH_INTERNAL_ASSERT(given.size() == state.inputs.size());
   for (size_t i = 0; i < given.size(); i++) {
     const auto [slot, kind] = state.inputs[i];
     const bool is_number = kind != TraceValueKind::Tensor && kind != TraceValueKind::RngState;
     slots[static_cast<size_t>(slot)] =
-        is_number && given[i].isTensor() ? number_of(given[i].toTensor(), kind) : given[i];
+        is_number && given[i].isTensor() ? number_of(given[i].toTensor(), kind) : std::move(given[i]);
   }
+  given.clear();
   for (const auto& [slot, value] : state.constants) slots[static_cast<size_t>(slot)] = value;
   torch::jit::Stack stack;
   std::vector<at::Tensor> written;
@@ -449,13 +450,10 @@ void BoxedProgram::run(const ValueList& inputs, ValueList& outputs) const {
   }
 }
 
-ValueList append_constants(const ValueList& inputs, const TraceConstants& constants, std::span<const int32_t> indices) {
-  ValueList result;
-  result.values().list = inputs.values().list;
+void append_constants(ValueList& values, const TraceConstants& constants, std::span<const int32_t> indices) {
   for (const int32_t index : indices) {
-    result.values().list.push_back(constants.values().list[static_cast<size_t>(index)]);
+    values.values().list.push_back(constants.values().list[static_cast<size_t>(index)]);
   }
-  return result;
 }
 
 ValueList::ValueList() : values_(std::make_unique<Values>()) {}

@@ -27,8 +27,10 @@ struct RegionOutput {
   RegionOutputKind kind = RegionOutputKind::Value;
   uint32_t index = 0;  // of the input or output
   bool requires_grad = false;
-  int32_t result = -1;         // of kind Value: among the forward program's results
-  std::vector<int64_t> sizes;  // of views
+  bool is_leaf = false;  // of kind Value: with requires_grad, a new leaf
+  int32_t result = -1;   // of kind Value: among the forward program's results
+  // As eager's: of views, and of a Value, which may be computed with other strides.
+  std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
   int64_t offset = 0;
 };
@@ -54,8 +56,16 @@ struct RegionDifferentiable {
   std::vector<int64_t> strides;  // of its tangent as traced
 };
 
+/// `.grad` of an input becomes that output; -1: None.
+struct RegionGradient {
+  uint32_t input = 0;
+  int32_t output = -1;
+};
+
 struct RegionPlan {
   size_t input_count = 0;
+  size_t output_count = 0;  // what the caller gets; outputs behind are for `gradients`
+  std::vector<RegionGradient> gradients;
   bool is_grad_mode = true;  // at entry
   bool is_random = false;
   std::vector<RegionOutput> outputs;
@@ -82,10 +92,13 @@ class RegionCode {
   const RegionPlan& plan() const { return plan_; }
 
   /// `is_training`: the results that are saved are wanted too. May be called without the GIL.
-  virtual void run_forward(bool is_training, const ValueList& inputs, ValueList& results) = 0;
-  /// `inputs`: the saved values, then the defined tangents. A gradient for each input of the region, None where there
-  /// is none. May be called without the GIL; C++ exceptions (a program that cannot be made) go to the engine.
-  virtual void run_backward(const BackwardKey& key, const ValueList& inputs, ValueList& gradients) = 0;
+  virtual void run_forward(bool is_training, ValueList&& inputs, ValueList& results) = 0;
+  /// Makes the backward program of this key if there is none yet. False: it cannot be made; the node then runs the
+  /// callables again and differentiates those. May be called without the GIL.
+  virtual bool prepare_backward(const BackwardKey& key) = 0;
+  /// Of a prepared key. `inputs`: the saved values, then the defined tangents. A gradient for each input of the region,
+  /// None where there is none. May be called without the GIL.
+  virtual void run_backward(const BackwardKey& key, ValueList&& inputs, ValueList& gradients) = 0;
   /// The callables again, live, on these tensors. False with a Python exception set. GIL held.
   virtual bool call_again(std::span<PyObject* const> inputs, std::vector<PyObject*>& outputs) = 0;
 

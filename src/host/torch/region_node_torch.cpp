@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
@@ -68,6 +69,13 @@ bool has_strides(const at::Tensor& tensor, const std::vector<int64_t>& strides) 
   return true;
 }
 
+at::Tensor with_strides(const at::Tensor& tensor, const std::vector<int64_t>& strides) {
+  if (tensor.numel() <= 1 || has_strides(tensor, strides)) return tensor;
+  const at::AutoDispatchBelowADInplaceOrView below;
+  at::Tensor copy = at::empty_strided(tensor.sizes(), strides, tensor.options());
+  return copy.copy_(tensor);
+}
+
 class RegionNode : public Node {
  public:
   explicit RegionNode(std::shared_ptr<RegionCode> code) : code_(std::move(code)) {}
@@ -119,16 +127,21 @@ class RegionNode : public Node {
     bool any = false;
     for (const uint8_t is_defined : key.is_defined) any |= is_defined != 0;
     if (!any) return gradients;
-    if (c10::GradMode::is_enabled()) return differentiate_again(key, tangents);
+    if (c10::GradMode::is_enabled() || !code_->prepare_backward(key)) return differentiate_again(key, tangents);
     ValueList inputs, results;
     for (SavedVariable& saved : saved_) inputs.values().list.emplace_back(saved.unpack(share(this)));
+    if (!torch::autograd::get_current_graph_task_keep_graph()) {
+      // Each saved value dies at its last use, as it does node by node in eager.
+      for (SavedVariable& saved : saved_) saved.reset_data();
+      is_released_ = true;
+    }
     {
       const at::AutoDispatchBelowADInplaceOrView below;
       for (size_t i = 0; i < tangents.size(); i++) {
         if (tangents[i].defined()) inputs.values().list.emplace_back(coerce(tangents[i], i, key));
       }
       tangents.clear();
-      code_->run_backward(key, inputs, results);
+      code_->run_backward(key, std::move(inputs), results);
     }
     for (size_t i = 0; i < gradients.size(); i++) {
       c10::IValue& value = results.values().list[i];
@@ -160,9 +173,7 @@ class RegionNode : public Node {
 
   at::Tensor coerce(const at::Tensor& tangent, size_t index, const BackwardKey& key) const {
     const std::vector<int64_t>& traced = code_->plan().differentiable[index].strides;
-    if (tangent.numel() <= 1 || !key.strides[index].empty() || has_strides(tangent, traced)) return tangent;
-    at::Tensor copy = at::empty_strided(tangent.sizes(), traced, tangent.options());
-    return copy.copy_(tangent);
+    return key.strides[index].empty() ? with_strides(tangent, traced) : tangent;
   }
 
   at::Tensor take_input(size_t index) {
@@ -177,10 +188,11 @@ class RegionNode : public Node {
     return tensor;
   }
 
-  // create_graph=True: what eager would record now, by running the callables again under autograd.
+  // By running the callables again under autograd; with create_graph=True, what eager would record now.
   variable_list differentiate_again(const BackwardKey& key, const variable_list& tangents) {
     const RegionPlan& plan = code_->plan();
-    TORCH_CHECK(plan.effects.empty(), "a compiled region that writes to its inputs cannot be differentiated twice");
+    TORCH_CHECK(plan.effects.empty() && plan.gradients.empty(),
+                "a compiled region that writes to its inputs cannot be differentiated twice");
     std::vector<at::Tensor> inputs;
     for (size_t i = 0; i < plan.input_count; i++) inputs.push_back(take_input(i));
     std::vector<at::Tensor> outputs;
@@ -200,7 +212,7 @@ class RegionNode : public Node {
     }
     variable_list gradients(plan.input_count);
     const variable_list found = torch::autograd::Engine::get_default_engine().execute(
-        roots, seeds, /*keep_graph=*/true, /*create_graph=*/true, /*accumulate_grad=*/false, leaves);
+        roots, seeds, /*keep_graph=*/true, c10::GradMode::is_enabled(), /*accumulate_grad=*/false, leaves);
     for (size_t i = 0; i < places.size(); i++) gradients[places[i]] = found[i];
     return gradients;
   }
@@ -254,12 +266,13 @@ class RegionCall {
     for (const at::Tensor& input : inputs_) arguments.values().list.emplace_back(input);
     {
       const at::AutoDispatchBelowADInplaceOrView below;
-      code_->run_forward(needs_node, arguments, results_);
+      code_->run_forward(needs_node, std::move(arguments), results_);
     }
-    arguments.clear();
     for (size_t i = 0; i < plan_.outputs.size(); i++) {
       const RegionOutput& output = plan_.outputs[i];
-      if (output.kind == RegionOutputKind::Value) outputs_[i] = result(output.result);
+      if (output.kind != RegionOutputKind::Value) continue;
+      outputs_[i] = with_strides(result(output.result), output.strides);
+      if (output.is_leaf && output.requires_grad) outputs_[i].set_requires_grad(true);
     }
     if (needs_node) {
       for (const RegionDifferentiable& differentiable : plan_.differentiable) {
@@ -277,6 +290,11 @@ class RegionCall {
       }
     }
     make_views();
+    for (const RegionGradient& gradient : plan_.gradients) {
+      at::Tensor& place = inputs_[gradient.input].mutable_grad();
+      place = gradient.output < 0 ? at::Tensor() : outputs_[static_cast<size_t>(gradient.output)];
+    }
+    outputs_.resize(plan_.output_count);
     return outputs_;
   }
 
@@ -313,7 +331,7 @@ class RegionCall {
       }
       case RegionEffect::Kind::SetData:
         input.set_data(result(effect.result));
-        return;
+        break;
       case RegionEffect::Kind::Bump:
         break;
     }

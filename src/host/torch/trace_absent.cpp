@@ -1,5 +1,6 @@
 // Builds without torch: nothing can be traced, no region has code.
-#include "base/check.h"
+#include <cstdlib>
+
 #include "host/torch/boxed_call.h"
 #include "host/torch/region_node.h"
 #include "host/torch/trace_tensor.h"
@@ -14,7 +15,8 @@ struct ValueList::Values {};
 struct BoxedProgram::State {};
 
 namespace {
-[[noreturn]] void fail() { REPRISE_UNREACHABLE("a build without torch"); }
+// Never reached: find_trace_obstacle() says so first.
+[[noreturn]] void fail() { std::abort(); }
 }  // namespace
 
 const OpInfo* find_op(std::string_view) { return nullptr; }
@@ -40,6 +42,8 @@ TraceRun::~TraceRun() = default;
 PyObject* TraceRun::add_input(const TraceInput&) { fail(); }
 TraceValueId TraceRun::input_gradient(size_t) const { fail(); }
 TracedTensor TraceRun::describe(PyObject*) const { fail(); }
+void TraceRun::set_gradient(PyObject*, PyObject*) { fail(); }
+PyObject* TraceRun::get_gradient(PyObject*) const { fail(); }
 bool TraceRun::is_grad_mode() const { fail(); }
 bool TraceRun::run_backward(std::span<PyObject* const>, std::span<const std::vector<int64_t>>,
                             std::vector<TraceValueId>&) {
@@ -59,7 +63,7 @@ size_t ValueList::size() const { return 0; }
 void ValueList::clear() {}
 void ValueList::add_tensor(PyObject*) { fail(); }
 PyObject* ValueList::get_object(size_t) const { fail(); }
-ValueList append_constants(const ValueList&, const TraceConstants&, std::span<const int32_t>) { fail(); }
+void append_constants(ValueList&, const TraceConstants&, std::span<const int32_t>) { fail(); }
 
 BoxedProgram::BoxedProgram() = default;
 BoxedProgram::~BoxedProgram() = default;
@@ -72,7 +76,7 @@ void BoxedProgram::add_instruction(BoxedInstruction) { fail(); }
 void BoxedProgram::add_output(int32_t, bool) { fail(); }
 size_t BoxedProgram::instruction_count() const { return 0; }
 size_t BoxedProgram::clone_count() const { return 0; }
-void BoxedProgram::run(const ValueList&, ValueList&) const { fail(); }
+void BoxedProgram::run(ValueList&&, ValueList&) const { fail(); }
 
 uint64_t BackwardKey::hash() const { return 0; }
 bool call_region(const std::shared_ptr<RegionCode>&, std::span<PyObject* const>, std::vector<PyObject*>&) { fail(); }

@@ -18,18 +18,17 @@ using torch::autograd::Edge;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-// Where the gradient of an input that is no leaf ends: the input has a history, so writing to it is legal.
+// The history of an input that is no leaf: writing to it is legal. A backward that the callables start and that gets
+// here would go on outside of the region.
 class GradientSink : public Node {
  public:
-  explicit GradientSink(std::shared_ptr<at::Tensor> place) : place_(std::move(place)) {}
   std::string name() const override { return "RepriseRegionInput"; }
-  variable_list apply(variable_list&& gradients) override {
-    if (gradients[0].defined()) *place_ = gradients[0];
+  variable_list apply(variable_list&&) override {
+    TraceRun::State* state = current_trace();
+    if (state != nullptr && !state->is_in_backward)
+      fail_trace(*state, "a backward inside of the region goes on outside of it");
     return {};
   }
-
- private:
-  std::shared_ptr<at::Tensor> place_;
 };
 
 }  // namespace
@@ -45,8 +44,13 @@ TraceInput describe_input(PyObject* object) {
   input.requires_grad = tensor.requires_grad();
   input.is_leaf = tensor.is_leaf();
   input.is_view = tensor.is_view();
-  input.is_supported = tensor.layout() == c10::kStrided && !tensor.is_nested() && tensor.has_storage() &&
-                       !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const c10::DispatchKeySet others = c10::DispatchKeySet(
+      {c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
+       c10::DispatchKey::Functionalize, c10::DispatchKey::ZeroTensor, kTraceKey});
+  input.is_supported = tensor.layout() == c10::kStrided && !tensor.is_nested() && !tensor.is_quantized() &&
+                       tensor.has_storage() && !impl->has_symbolic_sizes_strides() &&
+                       !impl->key_set().has_any(others) && !tensor._fw_grad(/*level=*/0).defined();
   if (!input.is_supported) return input;
   input.meta = meta_of(tensor);
   input.storage = tensor.storage().unsafeGetStorageImpl();
@@ -58,7 +62,7 @@ TraceInput describe_input(PyObject* object) {
 PyObject* TraceRun::add_input(const TraceInput& input) {
   at::Tensor tensor;
   const bool made = run_guarded([&] {
-    if (!input.is_supported) fail_trace(*state_, "an input that is not strided");
+    if (!input.is_supported) fail_trace(*state_, "an input that is no plain strided tensor");
     const auto found = state_->input_storages.find(input.storage);
     const bool is_new = found == state_->input_storages.end();
     tensor = state_->make_tensor(input.meta, is_new ? nullptr : &found->second);
@@ -71,15 +75,26 @@ PyObject* TraceRun::add_input(const TraceInput& input) {
     auto gradient = std::make_shared<at::Tensor>();
     if (input.requires_grad && input.is_leaf) {
       tensor.set_requires_grad(true);
-      tensor.register_hook([gradient](const at::Tensor& value) { *gradient = value; });
     } else if (input.requires_grad) {
-      auto sink = make_node<GradientSink>(gradient);
+      auto sink = make_node<GradientSink>();
       const auto number = static_cast<uint32_t>(sink->add_input_metadata(tensor));
       torch::autograd::impl::set_gradient_edge(tensor, Edge(std::move(sink), number));
+    }
+    if (input.requires_grad) {
+      tensor.register_hook([gradient](const at::Tensor& value) { *gradient = value; });
     }
     state_->inputs.push_back({tensor, std::move(gradient)});
   });
   return made ? THPVariable_Wrap(tensor) : nullptr;
+}
+
+void TraceRun::set_gradient(PyObject* leaf, PyObject* gradient) {
+  THPVariable_Unpack(leaf).mutable_grad() = gradient == nullptr ? at::Tensor() : THPVariable_Unpack(gradient);
+}
+
+PyObject* TraceRun::get_gradient(PyObject* leaf) const {
+  const at::Tensor& gradient = THPVariable_Unpack(leaf).grad();
+  return gradient.defined() ? THPVariable_Wrap(gradient) : nullptr;
 }
 
 TraceValueId TraceRun::input_gradient(size_t index) const {
@@ -93,8 +108,11 @@ bool TraceRun::run_backward(std::span<PyObject* const> roots, std::span<const st
   torch::autograd::edge_list edges;
   variable_list seeds;
   return run_guarded([&] {
-    // The callables may have differentiated too.
-    for (State::Input& input : state_->inputs) *input.gradient = at::Tensor();
+    // The callables may have differentiated too; and what the engine adds up now is no effect of theirs.
+    for (State::Input& input : state_->inputs) {
+      *input.gradient = at::Tensor();
+      if (input.tensor.is_leaf() && input.tensor.requires_grad()) input.tensor.mutable_grad().reset();
+    }
     for (size_t i = 0; i < roots.size(); i++) {
       const at::Tensor& root = THPVariable_Unpack(roots[i]);
       TraceValueMeta meta = meta_of(root);
@@ -106,6 +124,7 @@ bool TraceRun::run_backward(std::span<PyObject* const> roots, std::span<const st
       edges.push_back(torch::autograd::impl::gradient_edge(root));
       seeds.push_back(std::move(seed));
     }
+    state_->is_in_backward = true;
     PyThreadState* thread = PyEval_SaveThread();
     try {
       torch::autograd::Engine::get_default_engine().execute(edges, seeds, /*keep_graph=*/false,

@@ -202,6 +202,8 @@ class ResultMaker {
         source->strides() != c10::IntArrayRef(result.meta.strides) || source->storage_offset() != result.meta.offset) {
       // resize_ and its like: a new value in the same tensor.
       source->set_sizes_and_strides(result.meta.sizes, result.meta.strides, result.meta.offset);
+      const size_t size_bytes = source->storage_offset() * source->itemsize() + storage_bytes(*source);
+      if (source->storage().nbytes() < size_bytes) source->storage().set_nbytes(size_bytes);
       TraceValueMeta meta = std::move(result.meta);
       meta.storage = state_.storage_of(source->storage());
       source->value = state_.new_value(std::move(meta));
@@ -210,6 +212,15 @@ class ResultMaker {
   }
 
  private:
+  static size_t storage_bytes(const TraceTensorImpl& tensor) {
+    size_t last = 0;
+    for (int64_t d = 0; d < tensor.dim(); d++) {
+      if (tensor.size(d) == 0) return 0;
+      last += static_cast<size_t>((tensor.size(d) - 1) * tensor.stride(d));
+    }
+    return (last + 1) * tensor.itemsize();
+  }
+
   TraceTensorImpl* find(TraceValueId value) const {
     for (TraceTensorImpl* tensor : call_.tensors) {
       if (tensor->value == value) return tensor;
@@ -227,7 +238,7 @@ void note_writes(const OpEntry& op, const c10::IValue* args) {
     TraceTensorImpl* traced = find_trace_tensor(tensor);
     if (traced == nullptr) return;
     traced->constant = at::Tensor();
-    if (op.bumps_versions && traced->device().is_cpu()) traced->bump_version();
+    if (op.bumps_versions && traced->device().is_cpu() && !traced->is_inference()) traced->bump_version();
   };
   for (size_t i = 0; i < op.args.size() && i < 64; i++) {
     if (!((op.mutated >> i) & 1)) continue;

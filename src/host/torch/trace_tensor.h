@@ -128,8 +128,13 @@ class TraceRun {
   /// A trace tensor like `input`; inputs over one storage get one trace storage. Where the input is no leaf, in-place
   /// operations on it are legal.
   PyObject* add_input(const TraceInput& input);
-  /// What run_backward() brought to input `index` (in order of add_input); kNoTraceValue: nothing.
+  /// What the last backward brought to input `index` (in order of add_input), the callables' own ones before
+  /// run_backward(); kNoTraceValue: nothing.
   TraceValueId input_gradient(size_t index) const;
+
+  /// `.grad` of a traced leaf: autograd inside of the callables accumulates there. nullptr: none (no exception is set).
+  void set_gradient(PyObject* leaf, PyObject* gradient);
+  PyObject* get_gradient(PyObject* leaf) const;
 
   TracedTensor describe(PyObject* tensor) const;
   /// Of this thread, now.
@@ -155,7 +160,7 @@ class TraceRun {
   std::unique_ptr<State> state_;
 };
 
-/// Empty, or why this torch cannot be traced: someone else took the dispatch key.
+/// Empty, or why nothing can be traced: someone else took the dispatch key, or a run is on.
 std::string find_trace_obstacle();
 
 }  // namespace reprise::host

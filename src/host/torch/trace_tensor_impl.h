@@ -83,6 +83,7 @@ struct TraceRun::State {
     std::shared_ptr<at::Tensor> gradient;  // filled by a hook of the engine
   };
   std::vector<Input> inputs;
+  bool is_in_backward = false;  // run_backward() is on
   struct Saved;
   std::unique_ptr<Saved> saved;
 

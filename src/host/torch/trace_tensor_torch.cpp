@@ -224,6 +224,7 @@ at::Tensor TraceRun::State::make_fresh_constant(const at::Tensor& tensor) {
 }
 
 std::string find_trace_obstacle() {
+  if (current != nullptr) return "another region is being traced";
   if (is_key_ours) return {};
   if (c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(kTraceKey)) {
     return "the dispatch key Fake has a fallback of someone else";
@@ -232,7 +233,6 @@ std::string find_trace_obstacle() {
 }
 
 TraceRun::TraceRun(TraceContext& context, OpSink& sink, const EntryState& entry) : state_(std::make_unique<State>()) {
-  TORCH_CHECK(current == nullptr, "reprise: a run inside a run");
   TORCH_CHECK(find_trace_obstacle().empty(), "reprise: ", find_trace_obstacle());
   register_fallback();
   is_key_ours = true;
@@ -262,6 +262,7 @@ TraceRun::~TraceRun() {
 
 TracedTensor TraceRun::describe(PyObject* object) const {
   TracedTensor result;
+  if (!THPVariable_Check(object)) return result;
   const at::Tensor& tensor = THPVariable_Unpack(object);
   const TraceTensorImpl* impl = find_trace_tensor(tensor);
   if (impl == nullptr) return result;
@@ -270,7 +271,7 @@ TracedTensor TraceRun::describe(PyObject* object) const {
   result.requires_grad = tensor.requires_grad();
   result.is_leaf = tensor.is_leaf();
   result.has_new_history = has_new_history(tensor);
-  result.version = static_cast<uint32_t>(tensor._version());
+  result.version = tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
   return result;
 }
 
