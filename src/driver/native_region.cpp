@@ -161,6 +161,10 @@ class NativeRegion final : public entry::RegionRunner {
       base::write_log(base::LogWord::Aot, context_.name + ": region not compiled: " + failure_);
       return nullptr;
     }
+    if (!code.value()->trace().alias_facts.no_hooks.empty()) {
+      failure_ = "it differentiates with respect to its inputs";
+      return nullptr;
+    }
     variant.code = std::move(code).value();
     const aot::EagerCode::Counts counts = variant.code->counts();
     variant.text = "native: " + std::to_string(counts.inference_instructions) + " operations";
