@@ -1,0 +1,223 @@
+#include "kernel/kernel.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <iterator>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "kernel/numbering.h"
+#include "kernel/numbers.h"
+
+namespace reprise::kernel {
+namespace {
+
+constexpr OpRow kOps[] = {
+#define X(name, text, op_class, operands, weight) {text, OpClass::op_class, operands, weight},
+#include "kernel/scalar_ops.def"
+#undef X
+};
+
+constexpr MathRow kFunctions[] = {
+#define X(name, text, operands, sleef, accuracy, mkl, libm) {text, operands, sleef, accuracy, mkl, #libm},
+#include "kernel/math_functions.def"
+#undef X
+};
+
+}  // namespace
+
+const OpRow& get_row(ScalarOp op) { return kOps[static_cast<std::size_t>(op)]; }
+const MathRow& get_row(MathFunction function) { return kFunctions[static_cast<std::size_t>(function)]; }
+
+std::string_view get_text(Combine combine) {
+  constexpr std::string_view kTexts[] = {
+#define X(name, text, start) text,
+#include "kernel/combine_ops.def"
+#undef X
+  };
+  return kTexts[static_cast<std::size_t>(combine)];
+}
+
+std::string_view get_text(Numerics numerics) {
+  constexpr std::string_view kTexts[] = {
+#define X(name, text, meaning) text,
+#include "kernel/numerics.def"
+#undef X
+  };
+  return kTexts[static_cast<std::size_t>(numerics)];
+}
+
+std::string_view get_text(LoopKind kind) {
+  constexpr std::string_view kTexts[] = {
+#define X(name, text, meaning) text,
+#include "kernel/loop_kinds.def"
+#undef X
+  };
+  return kTexts[static_cast<std::size_t>(kind)];
+}
+
+std::string_view get_text(StoreMode mode) {
+  switch (mode) {
+    case StoreMode::Set:
+      return "set";
+    case StoreMode::AddOrdered:
+      return "add";
+    case StoreMode::AddAtomic:
+      return "atomic_add";
+  }
+  REPRISE_UNREACHABLE("store mode");
+}
+
+// --- affine expressions -------------------------------------------------------------------------------------------
+
+std::int64_t Affine::get_coefficient(ValueId value) const {
+  for (const Term& term : terms_) {
+    if (term.value == value) return term.coefficient;
+  }
+  return 0;
+}
+
+Affine& Affine::operator+=(const Affine& other) {
+  constant_ =
+      static_cast<std::int64_t>(static_cast<std::uint64_t>(constant_) + static_cast<std::uint64_t>(other.constant_));
+  if (other.terms_.empty()) return *this;
+  std::vector<Term> sum;
+  sum.reserve(terms_.size() + other.terms_.size());
+  auto a = terms_.begin();
+  auto b = other.terms_.begin();
+  while (a != terms_.end() || b != other.terms_.end()) {
+    if (b == other.terms_.end() || (a != terms_.end() && a->value < b->value)) {
+      sum.push_back(*a++);
+    } else if (a == terms_.end() || b->value < a->value) {
+      sum.push_back(*b++);
+    } else {
+      const std::int64_t coefficient = a->coefficient + b->coefficient;
+      if (coefficient != 0) sum.push_back({coefficient, a->value});
+      ++a, ++b;
+    }
+  }
+  terms_ = std::move(sum);
+  return *this;
+}
+
+Affine& Affine::operator*=(std::int64_t factor) {
+  constant_ *= factor;
+  if (factor == 0) terms_.clear();
+  for (Term& term : terms_) term.coefficient *= factor;
+  return *this;
+}
+
+// --- kernels ------------------------------------------------------------------------------------------------------
+
+std::size_t Kernel::count_arguments() const {
+  return static_cast<std::size_t>(std::count_if(
+      buffers.begin(), buffers.end(), [](const Buffer& buffer) { return buffer.kind == BufferKind::Argument; }));
+}
+
+bool has_result(ScalarOp op) {
+  switch (op) {
+    case ScalarOp::Store:
+    case ScalarOp::Reduce:
+    case ScalarOp::Loop:
+    case ScalarOp::VectorCall:
+      return false;
+    default:
+      return true;
+  }
+}
+
+namespace {
+
+// Feeds a kernel in program order, with values numbered as print() numbers them.
+class KernelHasher {
+ public:
+  explicit KernelHasher(const Kernel& kernel) : kernel_(kernel), numbering_(kernel) {}
+
+  std::uint64_t hash() {
+    hasher_.add(kernel_.buffers.size());
+    for (const Buffer& buffer : kernel_.buffers) {
+      hasher_.add(buffer.kind).add(buffer.dtype).add(buffer.is_read).add(buffer.is_written).add(buffer.count);
+    }
+    hasher_.add(kernel_.params.size());
+    for (const DType dtype : kernel_.params) hasher_.add(dtype);
+    add_nodes(kernel_.prologue);
+    hasher_.add(kernel_.bodies.size());
+    for (const LoopId body : kernel_.bodies) add_loop(kernel_.get(body));
+    return hasher_.finish();
+  }
+
+ private:
+  void add_affine(IndexId id) {
+    hasher_.add(id.is_valid());
+    if (!id.is_valid()) return;
+    const Affine& affine = kernel_.get(id);
+    hasher_.add(affine.constant());
+    for (const Term& term : numbering_.get_sorted_terms(affine)) {
+      hasher_.add(term.coefficient).add(numbering_.get(term.value));
+    }
+    hasher_.add(affine.terms().size());
+  }
+
+  void add_loop(const Loop& loop) {
+    hasher_.add(loop.kind).add(loop.lanes).add(loop.unroll).add(loop.step).add(numbering_.get(loop.var));
+    add_affine(loop.lower);
+    add_affine(loop.upper);
+    add_affine(loop.limit);
+    add_nodes(kernel_.get(loop.body));
+  }
+
+  void add_nodes(const std::vector<NodeId>& nodes) {
+    hasher_.add(nodes.size());
+    for (const NodeId id : nodes) add_node(kernel_.get(id));
+  }
+
+  void add_node(const Node& node) {
+    hasher_.add(node.op).add(node.dtype).add(node.operand_count);
+    for (int i = 0; i < node.operand_count; ++i) hasher_.add(numbering_.get(node.operands[i]));
+    switch (node.op) {
+      case ScalarOp::Load:
+      case ScalarOp::Store: {
+        const Access& access = kernel_.get_access(node);
+        hasher_.add(access.buffer.index()).add(access.mode);
+        add_affine(access.index);
+        return;
+      }
+      case ScalarOp::Index:
+        add_affine(IndexId(static_cast<std::uint32_t>(node.payload)));
+        return;
+      case ScalarOp::Loop:
+        add_loop(kernel_.get_loop(node));
+        return;
+      case ScalarOp::VectorCall: {
+        const VectorCall& call = kernel_.calls[node.payload];
+        hasher_.add(call.function).add(call.numerics).add(call.result.index()).add(call.operand.index());
+        add_affine(call.count);
+        return;
+      }
+      default:
+        hasher_.add(node.payload);
+    }
+  }
+
+  const Kernel& kernel_;
+  Numbering numbering_;
+  base::Hasher hasher_;
+};
+
+}  // namespace
+
+std::uint64_t get_hash(const Kernel& kernel) { return KernelHasher(kernel).hash(); }
+
+std::uint64_t make_constant_bits(DType dtype, double number) {
+  if (types::is_float(dtype)) return from_double(dtype, number);
+  return make_constant_bits(dtype, static_cast<std::int64_t>(number));
+}
+
+std::uint64_t make_constant_bits(DType dtype, std::int64_t number) {
+  if (types::is_float(dtype)) return from_int(dtype, number);
+  if (dtype == DType::Bool) return number != 0;
+  return wrap_integer(dtype, static_cast<std::uint64_t>(number));
+}
+
+}  // namespace reprise::kernel

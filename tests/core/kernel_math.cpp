@@ -1,0 +1,103 @@
+// The math that tests give to compiled kernels under Sleef's and VML's names, on the C library.
+#include <immintrin.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "kernel/interpret.h"
+#include "kernel_fuzz.h"
+
+namespace reprise::test {
+
+using kernel::DType;
+using kernel::MathFunction;
+using kernel::Numerics;
+
+float compute_sleef_exp(float x) {
+  const float rounded = std::nearbyint(x * 1.442695040888963407359924681001892137426645954152985934135449406931f);
+  const int q = rounded > -2147483648.0f && rounded < 2147483648.0f ? static_cast<int>(rounded) : INT32_MIN;
+  float s = std::fma(rounded, -0.693145751953125f, x);
+  s = std::fma(rounded, -1.428606765330187045e-06f, s);
+  float sum = 0.000198527617612853646278381f;
+  for (const float coefficient : {0.00139304355252534151077271f, 0.00833336077630519866943359f,
+                                  0.0416664853692054748535156f, 0.166666671633720397949219f, 0.5f}) {
+    sum = std::fma(sum, s, coefficient);
+  }
+  sum = 1.0f + std::fma(s * s, sum, s);
+  const auto power_of_two = [](int exponent) {
+    return std::bit_cast<float>((static_cast<std::uint32_t>(exponent) + 0x7fu) << 23);
+  };
+  const int half = q >> 1;
+  float result = sum * power_of_two(half) * power_of_two(q - half);
+  if (x < -104.0f) result = 0.0f;
+  return 100.0f < x ? INFINITY : result;
+}
+
+double evaluate_reference(MathFunction function, Numerics numerics, DType dtype, double a, double b) {
+  if (function == MathFunction::Exp && numerics == Numerics::Sleef && dtype == DType::Float32) {
+    return static_cast<double>(compute_sleef_exp(static_cast<float>(a)));
+  }
+  return kernel::evaluate_with_libm(function, numerics, dtype, a, b);
+}
+
+namespace {
+
+template <MathFunction function>
+__attribute__((target("avx2"))) __m256 run_floats(__m256 a, __m256 b) {
+  alignas(32) float x[8];
+  alignas(32) float y[8];
+  _mm256_store_ps(x, a);
+  _mm256_store_ps(y, b);
+  for (int i = 0; i < 8; ++i) {
+    x[i] = static_cast<float>(evaluate_reference(function, Numerics::Sleef, DType::Float32, x[i], y[i]));
+  }
+  return _mm256_load_ps(x);
+}
+
+template <MathFunction function>
+__attribute__((target("avx2"))) __m256d run_doubles(__m256d a, __m256d b) {
+  alignas(32) double x[4];
+  alignas(32) double y[4];
+  _mm256_store_pd(x, a);
+  _mm256_store_pd(y, b);
+  for (int i = 0; i < 4; ++i) x[i] = evaluate_reference(function, Numerics::Sleef, DType::Float64, x[i], y[i]);
+  return _mm256_load_pd(x);
+}
+
+template <MathFunction function, class T>
+void run_array(int count, const T* from, T* to, std::int64_t mode) {
+  constexpr DType kDType = sizeof(T) == 8 ? DType::Float64 : DType::Float32;
+  if (mode != 0x140102) __builtin_trap();
+  for (int i = 0; i < count; ++i) {
+    const auto x = static_cast<double>(from[i]);
+    to[i] = static_cast<T>(evaluate_reference(function, Numerics::Mkl, kDType, x, 0));
+  }
+}
+
+}  // namespace
+
+void* find_reference_symbol(std::string_view name) {
+#define X(row, text, operands, sleef, accuracy, mkl, libm)                                                          \
+  if (name == "Sleef_" sleef "f8_" accuracy "avx2") return reinterpret_cast<void*>(run_floats<MathFunction::row>);  \
+  if (name == "Sleef_" sleef "d4_" accuracy "avx2") return reinterpret_cast<void*>(run_doubles<MathFunction::row>); \
+  if (sizeof(mkl) > 1 && name == "vms" mkl) return reinterpret_cast<void*>(run_array<MathFunction::row, float>);    \
+  if (sizeof(mkl) > 1 && name == "vmd" mkl) return reinterpret_cast<void*>(run_array<MathFunction::row, double>);   \
+  if (name == #libm)                                                                                                \
+    return reinterpret_cast<void*>(static_cast<double (*)(double, double)>([](double a, double b) {                 \
+      return evaluate_reference(MathFunction::row, Numerics::Libm, DType::Float64, a, b);                           \
+    }));                                                                                                            \
+  if (name == #libm "f")                                                                                            \
+    return reinterpret_cast<void*>(static_cast<float (*)(float, float)>([](float a, float b) {                      \
+      return static_cast<float>(evaluate_reference(MathFunction::row, Numerics::Libm, DType::Float32, a, b));       \
+    }));
+#include "kernel/math_functions.def"
+#undef X
+  if (name == "memcpy")
+    return reinterpret_cast<void*>(static_cast<void* (*)(void*, const void*, std::size_t)>(std::memcpy));
+  return nullptr;
+}
+
+}  // namespace reprise::test
