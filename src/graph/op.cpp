@@ -8,17 +8,22 @@
 
 namespace reprise::graph {
 
+// The rules are in rules/, by family; a rule of several ops is declared again.
+#define X(id, name, family, writes, hidden, flags, rule) bool rule(RuleCall& call);
+#include "graph/ops.def"
+#undef X
+
+bool ask_host(RuleCall&) { return false; }
+
 namespace {
 
-constexpr InferRule Ask = nullptr;
-
 constexpr OpInfo kOps[] = {
-#define X(id, name, family, writes, hidden, flags, rule) {name, OpFamily::family, writes, hidden, flags, nullptr},
+#define X(id, name, family, writes, hidden, flags, rule) {name, OpFamily::family, writes, hidden, flags, rule},
 #include "graph/ops.def"
 #undef X
 };
 
-constexpr OpInfo kExternOp = {"", OpFamily::Unknown, 0, 0, kPlain, Ask};
+constexpr OpInfo kExternOp = {"", OpFamily::Unknown, 0, 0, kPlain, ask_host};
 
 // Indices of kOps in order of the names.
 constexpr auto kOrder = [] {
@@ -28,7 +33,36 @@ constexpr auto kOrder = [] {
   return order;
 }();
 
+constexpr std::uint16_t kNoTwin = 0xffff;
+
+// For each op, the one whose name lacks the underscore in front of the overload.
+constexpr auto kTwins = [] {
+  std::array<std::uint16_t, kKnownOpCount> twins{};
+  for (std::uint32_t i = 0; i < kKnownOpCount; ++i) {
+    twins[i] = kNoTwin;
+    const std::string_view name = kOps[i].name;
+    const std::size_t dot = name.find('.') == name.npos ? name.size() : name.find('.');
+    if (name[dot - 1] != '_') continue;
+    char text[96] = {};
+    std::size_t length = 0;
+    for (std::size_t k = 0; k < name.size(); ++k) {
+      if (k != dot - 1) text[length++] = name[k];
+    }
+    const std::string_view twin(text, length);
+    const auto found = std::lower_bound(kOrder.begin(), kOrder.end(), twin,
+                                        [](std::uint16_t index, std::string_view t) { return kOps[index].name < t; });
+    if (found != kOrder.end() && kOps[*found].name == twin) twins[i] = *found;
+  }
+  return twins;
+}();
+
 }  // namespace
+
+std::optional<OpId> find_functional_op(OpId op) {
+  if (!is_known(op)) return std::nullopt;
+  const std::uint16_t twin = kTwins[static_cast<std::uint32_t>(op)];
+  return twin == kNoTwin ? std::nullopt : std::optional(static_cast<OpId>(twin));
+}
 
 const OpInfo& get_op_info(OpId op) { return is_known(op) ? kOps[static_cast<std::uint32_t>(op)] : kExternOp; }
 

@@ -55,7 +55,7 @@ struct OpInfo {
   std::uint64_t writes;  // argument i is written if bit i is set; hidden ones included
   std::uint64_t hidden;  // of those, the ones that torch's schema does not say
   std::uint16_t flags;
-  InferRule rule;  // nullptr: none
+  InferRule rule;  // ask_host: there is none
 };
 
 // The row of a known op; for an extern one a row with family Unknown and nothing else.
@@ -66,6 +66,10 @@ class Arg;
 // The arguments that this call writes: the row's `writes`, less what is None and what the flags of the call switch off
 // (batch norm in evaluation mode).
 REPRISE_EXPORT std::uint64_t get_writes(OpId op, std::span<const Arg> args);
+
+// add.Tensor for add_.Tensor, _foreach_add.List for _foreach_add_.List: the op that gives a new tensor instead. Nothing
+// if there is none in the table (zero_, the fused optimisers).
+REPRISE_EXPORT std::optional<OpId> find_functional_op(OpId op);
 
 REPRISE_EXPORT std::string_view get_family_name(OpFamily family);
 

@@ -31,10 +31,28 @@ void RuleCall::end_list() {
   list_start_ = -1;
 }
 
+namespace {
+
+// Views pass lazy conjugation and negation on; other ops are left to the host then. Ranks beyond what rules hold too.
+bool has_plain_tensors(OpId op, std::span<const Arg> args, const std::vector<Value>& values) {
+  constexpr std::uint8_t kMostRank = 15;  // Dims::kMost, and one more for unsqueeze
+  for (const Arg& arg : args) {
+    if (arg.is_list()) {
+      if (!has_plain_tensors(op, arg.get_list(), values)) return false;
+    } else if (arg.is_value()) {
+      const Value& value = values[arg.get_value().index()];
+      if (value.kind != ValueKind::Tensor) continue;
+      if (value.meta.rank > kMostRank || (value.meta.flags != kNoTensorFlags && !is_view(op))) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
 bool infer(OpId op, std::span<const Arg> args, RuleCall& call) {
   call.reset(op, args);
-  const InferRule rule = get_op_info(op).rule;
-  if (rule != nullptr && rule(call)) return true;
+  if (has_plain_tensors(op, args, call.values) && get_op_info(op).rule(call)) return true;
   call.reset(op, args);
   return false;
 }

@@ -55,6 +55,7 @@ class REPRISE_EXPORT RuleCall {
   std::span<const Arg> args;
 
   ResultMeta& add_result(ResultKind kind);
+  ResultMeta& last_result() { return results_.back(); }
   void start_list();  // the results added from here to end_list() are one return
   void end_list();
 

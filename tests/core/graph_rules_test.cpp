@@ -1,0 +1,96 @@
+// The rules against what eager PyTorch gave: tests/graph/rule_expectations.txt, written by tests/graph/rule_cases.py.
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "graph/parser.h"
+#include "graph/printer.h"
+#include "graph/rules.h"
+#include "test.h"
+
+using namespace reprise::graph;
+
+namespace {
+
+std::string describe(const Graph& graph, const ResultMeta& result) {
+  const Context& context = *graph.context;
+  switch (result.kind) {
+    case ResultKind::None:
+      return "_";
+    case ResultKind::Fresh:
+      return print_meta(context, result.meta);
+    case ResultKind::View:
+      return print_meta(context, result.meta) + " on storage of %" + std::to_string(result.of.index());
+    case ResultKind::Argument:
+      return "%" + std::to_string(result.of.index());
+    case ResultKind::Number:
+      return "a number";
+  }
+  return "?";
+}
+
+// What the text says about one result, in the words of describe().
+std::string describe_expected(const Graph& graph, const Node& node, ValueId id) {
+  if (!id.is_valid()) return "_";
+  if (graph.get_value(id).is_source) return "%" + std::to_string(id.index());
+  const TensorMeta& meta = graph.get_meta(id);
+  std::string text = print_meta(*graph.context, meta);
+  ValueId base;
+  for_each_use(node, [&](ValueId used) {
+    if (!base.is_valid() && graph.get_meta(used).storage == meta.storage) base = used;
+  });
+  if (base.is_valid()) text += " on storage of %" + std::to_string(base.index());
+  return text;
+}
+
+struct Counts {
+  int agreed = 0;
+  std::set<std::string> inferred_ops;
+  std::set<std::string> declined;  // nodes
+};
+
+Counts check_rules() {
+  std::ifstream file("tests/graph/rule_expectations.txt");
+  std::stringstream text;
+  text << file.rdbuf();
+  auto parsed = parse_graph(text.str());
+  if (const auto* error = std::get_if<ParseError>(&parsed)) {
+    EXPECT_EQ("line " + std::to_string(error->line) + ": " + error->text, "");
+    return {};
+  }
+  const Graph& graph = std::get<Graph>(parsed);
+  RuleCall call(*graph.context, graph.values);
+  Counts counts;
+  for (const Node& node : graph.nodes) {
+    const std::string line = print_node(graph, node);
+    if (!infer(node.op, node.args, call)) {
+      counts.declined.insert(line);
+      continue;
+    }
+    std::string found, expected;
+    for (const ResultMeta& result : call.results()) found += describe(graph, result) + ", ";
+    for (const ValueId id : node.outs) expected += describe_expected(graph, node, id) + ", ";
+    const bool same_returns =
+        std::equal(call.returns().begin(), call.returns().end(), node.returns.begin(), node.returns.end());
+    if (found == expected && same_returns) {
+      ++counts.agreed;
+      counts.inferred_ops.insert(std::string(graph.context->get_op_name(node.op)));
+    } else {
+      reprise::test::note_failure(__FILE__, __LINE__, line + "\n    rule: " + found);
+    }
+  }
+  return counts;
+}
+
+}  // namespace
+
+TEST("the rules give the metadata that eager gives") {
+  const Counts counts = check_rules();
+  EXPECT(counts.agreed > 1000);
+  EXPECT(counts.inferred_ops.size() >= 250);
+  // Declining is allowed, but a rule that starts to decline more is noticed.
+  std::string lines;
+  for (const std::string& line : counts.declined) lines += line + "\n";
+  EXPECT(counts.declined.size() <= 5);
+  if (counts.declined.size() > 5) EXPECT_EQ(lines, "");
+}
