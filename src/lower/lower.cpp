@@ -95,6 +95,7 @@ class Lowerer {
       tensor.offset = meta.offset.get_constant();
       for (const sym::Int size : meta.sizes()) tensor.sizes.push(size.get_constant());
       for (const sym::Int stride : meta.strides()) tensor.strides.push(stride.get_constant());
+      if (tensor.sizes.count() == 0) tensor.is_plain = false;  // nothing to compute: left to the library
     }
   }
 
@@ -125,7 +126,7 @@ class Lowerer {
         const std::size_t first_expr = lowered_.exprs.size();
         const std::size_t first_access = lowered_.accesses.size();
         Call call(graph_, node, id, lowered_, options_);
-        if (function(call)) return;
+        if (are_operands_plain(node) && function(call)) return;
         lowered_.ops.resize(first_op);
         lowered_.tensors.resize(first_tensor);
         lowered_.exprs.resize(first_expr);
@@ -138,6 +139,15 @@ class Lowerer {
   bool are_results_plain(const Node& node) const {
     bool are_plain = true;
     graph::for_each_result(node, [&](ValueId id) { are_plain &= lowered_.get(get_tensor(id)).is_plain; });
+    return are_plain;
+  }
+
+  bool are_operands_plain(const Node& node) const {
+    bool are_plain = true;
+    graph::for_each_use(node, [&](ValueId id) {
+      const Tensor& tensor = lowered_.get(get_tensor(id));
+      are_plain &= !tensor.is_tensor || tensor.is_plain;
+    });
     return are_plain;
   }
 

@@ -61,15 +61,6 @@ bool lower_relu(Call& call) {
   return true;
 }
 
-bool lower_relu6(Call& call) {
-  return lower_float(call, {0}, [](Formula& f, Ex x, Ex, Ex) {
-    const Ex low = f.number(x, 0);
-    const Ex high = f.number(x, 6);
-    x = f.select(f.call.op(ScalarOp::Gt, low, x), low, x);
-    return f.select(f.call.op(ScalarOp::Lt, high, x), high, x);
-  });
-}
-
 // (self, negative_slope): x * (x > 0 ? 1 : slope)
 bool lower_leaky_relu(Call& call) {
   const auto slope = call.get_number(1);

@@ -116,7 +116,6 @@ class Grouper {
   }
 
   void place_extern(OpIndex index) {
-    const Op& op = lowered_.get(index);
     result_.item_of_op[index.index()] = add_item({true, index, 0});
   }
 

@@ -1,0 +1,124 @@
+// run_plan GRAPHS INPUTS OUTPUTS: plans and runs every graph of a file, for tests/schedule/compare_with_torch.py.
+//
+// Graphs are separated by lines "---". INPUTS holds the bytes of their inputs, one after the other, contiguous in
+// their storages; OUTPUTS gets for each graph a byte 1 and the bytes of its outputs in row-major order, or a byte 0,
+// the length of a text in 4 bytes and the text: what was not lowered or went wrong.
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <sstream>
+
+#include "../core/program_runner.h"
+#include "graph/parser.h"
+#include "graph/verify.h"
+#include "schedule/schedule.h"
+
+using namespace reprise;
+
+namespace {
+
+std::string read_file(const char* path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+struct Reader {
+  std::string bytes;
+  std::size_t next = 0;
+
+  void take(void* to, std::size_t count) {
+    if (next + count > bytes.size()) {
+      std::fprintf(stderr, "the inputs are too short\n");
+      std::exit(2);
+    }
+    std::memcpy(to, bytes.data() + next, count);
+    next += count;
+  }
+};
+
+std::int64_t get_storage_count(const graph::TensorMeta& meta) {
+  std::int64_t count = meta.offset.get_constant() + 1;
+  for (std::size_t d = 0; d < meta.rank; ++d) {
+    if (meta.sizes()[d].get_constant() == 0) return 0;
+    count += (meta.sizes()[d].get_constant() - 1) * meta.strides()[d].get_constant();
+  }
+  return count;
+}
+
+std::string run_graph(const std::string& text, Reader& reader, std::string& out) {
+  auto parsed = graph::parse_graph(text);
+  if (const auto* error = std::get_if<graph::ParseError>(&parsed)) {
+    std::fprintf(stderr, "line %d: %s\n%s\n", error->line, error->text.c_str(), text.c_str());
+    std::exit(2);
+  }
+  const graph::Graph& graph = std::get<graph::Graph>(parsed);
+  graph::verify_graph(graph);
+  std::vector<test::RunValue> inputs;
+  for (const graph::Input& input : graph.inputs) {
+    test::RunValue value;
+    if (graph.get_value(input.value).kind != graph::ValueKind::Tensor) {
+      reader.take(&value.bits, 8);
+      inputs.push_back(value);
+      continue;
+    }
+    const graph::TensorMeta& meta = graph.get_meta(input.value);
+    value.dtype = meta.dtype;
+    for (const sym::Int size : meta.sizes()) value.sizes.push_back(size.get_constant());
+    for (const sym::Int stride : meta.strides()) value.strides.push_back(stride.get_constant());
+    value.offset = meta.offset.get_constant();
+    value.storage = std::make_shared<std::vector<std::uint8_t>>(get_storage_count(meta) * types::get_size_bytes(meta.dtype));
+    reader.take(value.storage->data(), value.storage->size());
+    inputs.push_back(value);
+  }
+  auto plan = schedule::make_plan(graph);
+  if (!plan) return plan.unsupported().text;
+  test::ProgramRunner runner(plan.value());
+  if (std::string error = runner.run(inputs); !error.empty()) return error;
+  for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
+    const test::RunValue& value = runner.results()[i];
+    const std::size_t width = types::get_size_bytes(value.dtype);
+    for (const std::int64_t place : value.list_places())
+      out.append(reinterpret_cast<const char*>(value.storage->data()) + place, width);
+  }
+  return {};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    std::fprintf(stderr, "run_plan GRAPHS INPUTS OUTPUTS\n");
+    return 2;
+  }
+  std::istringstream graphs(read_file(argv[1]));
+  Reader reader{read_file(argv[2])};
+  std::ofstream results(argv[3], std::ios::binary);
+  std::string line;
+  std::string text;
+  while (std::getline(graphs, line)) {
+    if (line != "---") {
+      text += line + "\n";
+      continue;
+    }
+    std::string out;
+    std::string error;
+    try {
+      error = run_graph(text, reader, out);
+    } catch (const std::exception& failure) {
+      error = failure.what();
+    }
+    text.clear();
+    if (error.empty()) {
+      results.put(1);
+      results.write(out.data(), static_cast<std::streamsize>(out.size()));
+      continue;
+    }
+    results.put(0);
+    const auto length = static_cast<std::uint32_t>(error.size());
+    results.write(reinterpret_cast<const char*>(&length), 4);
+    results.write(error.data(), length);
+  }
+  return 0;
+}
