@@ -314,10 +314,24 @@ void Call::finish_pointwise(TensorId result, Ex value) {
   finish(op_);
 }
 
+void Call::finish_at(TensorId result, const Dims& strides, Ex value) {
+  op_.value = cast(value, get(result).dtype).id;
+  op_.result = result;
+  op_.result_strides = strides;
+  for (std::size_t d = 0; d < op_.sizes.rank; ++d) {
+    if (op_.sizes[d] == 1) op_.result_strides[d] = 0;
+  }
+  finish(op_);
+}
+
 void Call::finish_reduction(Combine combine, std::uint8_t reduced, TensorId result, Ex value) {
   REPRISE_CHECK(value.dtype == get(result).dtype, "a reduction keeps its dtype");
-  op_.is_reduction = true;
-  op_.reduced = reduced;
+  std::int64_t count = 1;
+  for (std::size_t d = 0; d < op_.sizes.rank; ++d) {
+    if ((reduced >> d & 1) != 0) count *= op_.sizes[d];
+  }
+  op_.is_reduction = count != 1;  // of one element: the element
+  op_.reduced = op_.is_reduction ? reduced : 0;
   op_.combine = combine;
   op_.value = value.id;
   op_.result = result;

@@ -76,6 +76,8 @@ class Call {
 
   // --- ends of an op
   void finish_pointwise(TensorId result, Ex value);  // casts to the dtype of the result
+  // The same over a box of other dims than the result's: the strides say where an element goes.
+  void finish_at(TensorId result, const Dims& strides, Ex value);
   // Combines over the dims of `reduced`. The result has either the kept dims only, or all with size 1 for reduced ones.
   void finish_reduction(Combine combine, std::uint8_t reduced, TensorId result, Ex value);
   void finish_arg_reduction(Combine combine, std::uint8_t reduced, TensorId result, TensorId index, Ex value, Ex at);

@@ -64,6 +64,7 @@ class Lowerer {
 
   Lowered run() {
     make_tensors();
+    find_used();
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) lower_node(i);
     return std::move(lowered_);
   }
@@ -136,10 +137,21 @@ class Lowerer {
     add_op(OpKind::Extern, node, id);
   }
 
+  // What nobody uses may be anything (batch norm's empty results in evaluation mode).
   bool are_results_plain(const Node& node) const {
     bool are_plain = true;
-    graph::for_each_result(node, [&](ValueId id) { are_plain &= lowered_.get(get_tensor(id)).is_plain; });
+    graph::for_each_result(node, [&](ValueId id) {
+      are_plain &= lowered_.get(get_tensor(id)).is_plain || !is_used_[id.index()];
+    });
     return are_plain;
+  }
+
+  void find_used() {
+    is_used_.assign(graph_.values.size(), false);
+    for (const Node& node : graph_.nodes) {
+      graph::for_each_use(node, [&](ValueId id) { is_used_[id.index()] = true; });
+    }
+    graph::for_each_root(const_cast<Graph&>(graph_), [&](ValueId& id) { is_used_[id.index()] = true; });
   }
 
   bool are_operands_plain(const Node& node) const {
@@ -162,6 +174,7 @@ class Lowerer {
   const Graph& graph_;
   const Options& options_;
   Lowered lowered_;
+  std::vector<bool> is_used_;  // by value
 };
 
 }  // namespace

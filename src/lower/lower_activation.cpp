@@ -158,17 +158,20 @@ bool lower_mish(Call& call) {
 
 // --- backward ---------------------------------------------------------------------------------------------------------
 
-// (grad, output): grad * (1 - y) * y
+// (grad, output): grad * (1 - y) * y; eager rounds float16 (not bfloat16) after every step
 bool lower_sigmoid_backward(Call& call) {
-  return lower_float(call, {0, 1}, [](Formula& f, Ex grad, Ex y, Ex) {
-    return f.mul(f.mul(grad, f.sub(f.number(y, 1), y)), y);
+  const DType dtype = call.get(call.single()).dtype;
+  const DType step = dtype == DType::Float16 ? dtype : Call::get_compute_dtype(dtype);
+  return lower_float(call, {0, 1}, [&](Formula& f, Ex grad, Ex y, Ex) {
+    const Ex rest = emit_rounded(f.call, f.sub(f.number(y, 1), y), step);
+    return f.mul(emit_rounded(f.call, f.mul(grad, rest), step), y);
   });
 }
 
-// (grad, output): grad * (1 - y*y)
+// (grad, output): grad * fma(-y, y, 1)
 bool lower_tanh_backward(Call& call) {
   return lower_float(call, {0, 1}, [](Formula& f, Ex grad, Ex y, Ex) {
-    return f.mul(grad, f.sub(f.number(y, 1), f.mul(y, y)));
+    return f.mul(grad, f.fma(f.neg(y), y, f.number(y, 1)));
   });
 }
 
@@ -181,15 +184,15 @@ bool lower_threshold_backward(Call& call) {
   });
 }
 
-// (grad, self, min, max): x <= min or x >= max ? 0 : grad
+// (grad, self, min, max): min < x < max ? grad : 0
 bool lower_hardtanh_backward(Call& call) {
   const auto low = call.get_number(2);
   const auto high = call.get_number(3);
   if (!low || !high) return false;
   return lower_float(call, {0, 1}, [&](Formula& f, Ex grad, Ex x, Ex) {
-    const Ex is_out = f.call.op(ScalarOp::Or, f.call.op(ScalarOp::Le, x, f.number(x, *low)),
-                                f.call.op(ScalarOp::Ge, x, f.number(x, *high)));
-    return f.select(is_out, f.number(x, 0), grad);
+    const Ex is_in = f.call.op(ScalarOp::And, f.call.op(ScalarOp::Gt, x, f.number(x, *low)),
+                               f.call.op(ScalarOp::Lt, x, f.number(x, *high)));
+    return f.select(is_in, grad, f.number(x, 0));
   });
 }
 
@@ -254,12 +257,12 @@ bool lower_elu_backward(Call& call) {
   });
 }
 
-// (grad, self): grad * s * (1 + x*(1 - s)), s = 1 / (1 + exp(-x))
+// (grad, self): grad * s * fma(x, 1 - s, 1), s = 1 / (1 + exp(-x))
 bool lower_silu_backward(Call& call) {
   return lower_float(call, {0, 1}, [](Formula& f, Ex grad, Ex x, Ex) {
     const Ex one = f.number(x, 1);
     const Ex s = f.div(one, f.add(one, emit_fused_exp(f.call, f.neg(x))));
-    return f.mul(f.mul(grad, s), f.add(one, f.mul(x, f.sub(one, s))));
+    return f.mul(f.mul(grad, s), f.fma(x, f.sub(one, s), one));
   });
 }
 
@@ -287,16 +290,6 @@ bool lower_gelu_backward(Call& call) {
         f.mul(beta, f.add(one, f.mul(f.mul(f.number(x, 3), f.number(x, kGeluKappa)), square)));
     const Ex right_derivative = f.mul(f.mul(left, tanh_derivative), inner_derivative);
     return f.mul(grad, f.add(left_derivative, right_derivative));
-  });
-}
-
-// (self, target, reduction): (a - b)^2, then the mean or the sum
-bool lower_mse_loss(Call& call) {
-  const auto reduction = call.get_int(2);
-  if (!reduction || *reduction != 0) return false;
-  return lower_float(call, {0, 1}, [](Formula& f, Ex a, Ex b, Ex) {
-    const Ex difference = f.sub(a, b);
-    return f.mul(difference, difference);
   });
 }
 

@@ -1,6 +1,6 @@
 // Arithmetic, comparisons and choices of two and three elements. Operands are cast to their common dtype first, as
 // torch's iterator does; half types compute in float32 and are rounded once at the end. A Python number beside a half
-// tensor takes part in arithmetic with float32's precision, and is rounded to the common dtype in comparisons.
+// tensor takes part in products with float32's precision, and is rounded to the common dtype in sums and comparisons.
 // Where eager's kernels fuse a multiplication into an addition, there is an fma (cpu_codegen report, section 4).
 #include <cmath>
 #include <limits>
@@ -103,15 +103,15 @@ std::optional<Ex> get_factor(Call& call, std::size_t i, DType compute) {
 }
 
 // a + alpha*b or a - alpha*b: fma(b, alpha, a) for floats
-bool lower_sum(Call& call, std::size_t first, std::size_t second, bool subtract) {
+bool lower_scaled_sum(Call& call, std::size_t first, std::size_t second, bool subtract) {
   if (!can_values(call, {0, 1}) || (!call.is_none(2) && !call.can_value(2))) return false;
   const auto common = promote(call, {0, 1});
   if (!common) return false;
   const DType compute = Call::get_compute_dtype(*common);
   if (compute == DType::Bool && (subtract || (call.get_number(2) && *call.get_number(2) != 1))) return false;
   call.begin(call.get(call.single()).sizes);
-  const Ex a = get_operand(call, first, *common);
-  const Ex b = get_operand(call, second, *common);
+  const Ex a = get_rounded_operand(call, first, *common);
+  const Ex b = get_rounded_operand(call, second, *common);
   Ex value;
   if (compute == DType::Bool) {
     value = call.op(ScalarOp::Or, a, b);
@@ -158,9 +158,9 @@ bool lower_extreme(Call& call, ScalarOp op, ScalarOp for_bool) {
 
 }  // namespace
 
-bool lower_add(Call& call) { return lower_sum(call, 0, 1, false); }
-bool lower_sub(Call& call) { return lower_sum(call, 0, 1, true); }
-bool lower_rsub(Call& call) { return lower_sum(call, 1, 0, true); }
+bool lower_add_tensors(Call& call) { return lower_scaled_sum(call, 0, 1, false); }
+bool lower_sub_tensors(Call& call) { return lower_scaled_sum(call, 0, 1, true); }
+bool lower_rsub(Call& call) { return lower_scaled_sum(call, 1, 0, true); }
 
 bool lower_mul(Call& call) {
   return lower_binary(
@@ -191,7 +191,9 @@ bool lower_div_mode(Call& call) {
   if (!types::is_float(*common))
     return lower_integer_division(call, is_trunc ? ScalarOp::DivTrunc : ScalarOp::DivFloor);
   if (!is_trunc) return false;  // eager's floor division of floats goes through fmod
-  return lower_binary(call, [&](Ex a, Ex b) { return call.op(ScalarOp::Trunc, call.op(ScalarOp::Div, a, b)); });
+  return lower_binary(call, [&](Ex a, Ex b) {
+    return call.op(ScalarOp::Trunc, emit_rounded(call, call.op(ScalarOp::Div, a, b), *common));
+  });
 }
 
 bool lower_floor_divide(Call& call) { return lower_integer_division(call, ScalarOp::DivFloor); }
@@ -210,6 +212,7 @@ bool lower_pow_scalar(Call& call) {
   call.begin(call.get(call.single()).sizes);
   const Ex x = call.cast(call.value(0, result), compute);
   const Ex one = call.constant(compute, std::int64_t{1});
+  const auto round = [&](Ex a) { return emit_rounded(call, a, result); };
   Ex value;
   if (*exponent == 0) {
     value = one;
@@ -218,9 +221,9 @@ bool lower_pow_scalar(Call& call) {
   } else if (*exponent == 2) {
     value = call.op(ScalarOp::Mul, x, x);
   } else if (*exponent == 3) {
-    value = call.op(ScalarOp::Mul, call.op(ScalarOp::Mul, x, x), x);
+    value = call.op(ScalarOp::Mul, round(call.op(ScalarOp::Mul, x, x)), x);
   } else if (*exponent == -2) {
-    value = call.op(ScalarOp::Div, one, call.op(ScalarOp::Mul, x, x));
+    value = call.op(ScalarOp::Div, one, round(call.op(ScalarOp::Mul, x, x)));
   } else if (*exponent == -1) {
     value = call.op(ScalarOp::Div, one, x);
   } else if (*exponent == 0.5) {
@@ -228,7 +231,7 @@ bool lower_pow_scalar(Call& call) {
                 ? call.math(MathFunction::VmlSqrt, Numerics::Mkl, x)
                 : call.op(ScalarOp::Sqrt, x);
   } else if (*exponent == -0.5) {
-    value = call.op(ScalarOp::Div, one, call.op(ScalarOp::Sqrt, x));
+    value = call.op(ScalarOp::Div, one, round(call.op(ScalarOp::Sqrt, x)));
   } else {
     value = call.math(MathFunction::Pow, Numerics::Sleef, x, call.constant(compute, *exponent));
   }

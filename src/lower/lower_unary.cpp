@@ -53,6 +53,8 @@ Numerics choose_numerics(MathFunction function, DType result) {
 
 Ex emit_constant(Call& call, Ex like, double number) { return call.constant(like.dtype, number); }
 
+Ex emit_rounded(Call& call, Ex x, DType dtype) { return call.cast(call.cast(x, dtype), x.dtype); }
+
 Ex emit_fused_exp(Call& call, Ex x) { return call.math(MathFunction::Exp, Numerics::Sleef, x); }
 
 // 1 / (1 + exp(0 - x))
@@ -80,8 +82,6 @@ Ex emit_erf(Call& call, Ex x) {
   const Ex sign = call.op(ScalarOp::CopySign, one, x);
   return call.op(ScalarOp::Mul, magnitude, sign);
 }
-
-bool lower_extern(Call&) { return false; }
 
 bool lower_neg(Call& call) {
   if (call.get(call.single()).dtype == DType::Bool) return false;
@@ -225,8 +225,10 @@ bool lower_sqrt(Call& call) {
 }
 
 bool lower_rsqrt(Call& call) {
-  return lower_unary(
-      call, [&](Ex x) { return call.op(ScalarOp::Div, emit_constant(call, x, 1), call.op(ScalarOp::Sqrt, x)); });
+  const DType result = call.get(call.single()).dtype;
+  return lower_unary(call, [&](Ex x) {
+    return call.op(ScalarOp::Div, emit_constant(call, x, 1), emit_rounded(call, call.op(ScalarOp::Sqrt, x), result));
+  });
 }
 
 bool lower_reciprocal(Call& call) {
