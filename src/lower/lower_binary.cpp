@@ -212,7 +212,8 @@ bool lower_pow_scalar(Call& call) {
   call.begin(call.get(call.single()).sizes);
   const Ex x = call.cast(call.value(0, result), compute);
   const Ex one = call.constant(compute, std::int64_t{1});
-  const auto round = [&](Ex a) { return emit_rounded(call, a, result); };
+  // Eager rounds bfloat16 (not float16) after every product.
+  const auto round = [&](Ex a) { return result == DType::BFloat16 ? emit_rounded(call, a, result) : a; };
   Ex value;
   if (*exponent == 0) {
     value = one;
@@ -226,12 +227,12 @@ bool lower_pow_scalar(Call& call) {
     value = call.op(ScalarOp::Div, one, round(call.op(ScalarOp::Mul, x, x)));
   } else if (*exponent == -1) {
     value = call.op(ScalarOp::Div, one, x);
-  } else if (*exponent == 0.5) {
+  } else if (*exponent == 0.5 && result != DType::Float16) {
     value = result == DType::Float32 || result == DType::Float64
                 ? call.math(MathFunction::VmlSqrt, Numerics::Mkl, x)
                 : call.op(ScalarOp::Sqrt, x);
-  } else if (*exponent == -0.5) {
-    value = call.op(ScalarOp::Div, one, round(call.op(ScalarOp::Sqrt, x)));
+  } else if (*exponent == -0.5 && result != DType::Float16) {
+    value = call.op(ScalarOp::Div, one, call.op(ScalarOp::Sqrt, x));
   } else {
     value = call.math(MathFunction::Pow, Numerics::Sleef, x, call.constant(compute, *exponent));
   }

@@ -225,10 +225,8 @@ bool lower_sqrt(Call& call) {
 }
 
 bool lower_rsqrt(Call& call) {
-  const DType result = call.get(call.single()).dtype;
-  return lower_unary(call, [&](Ex x) {
-    return call.op(ScalarOp::Div, emit_constant(call, x, 1), emit_rounded(call, call.op(ScalarOp::Sqrt, x), result));
-  });
+  return lower_unary(
+      call, [&](Ex x) { return call.op(ScalarOp::Div, emit_constant(call, x, 1), call.op(ScalarOp::Sqrt, x)); });
 }
 
 bool lower_reciprocal(Call& call) {
