@@ -78,7 +78,7 @@ class Lowerer {
       Tensor& tensor = lowered_.tensors[i];
       tensor.root = TensorId(static_cast<std::uint32_t>(i));
       tensor.is_source = value.is_source;
-      if (value.kind != ValueKind::Tensor) {
+      if (value.kind != ValueKind::Tensor || !value.meta.storage.is_valid()) {  // a row that passes left behind
         tensor.storage = lowered_.storage_count++;
         continue;
       }

@@ -10,7 +10,8 @@
 //  5. An input whose new contents are computed here (effect Copy) is written in place by the kernel or op that computes
 //     them, under the same conditions (the last use of the old contents), if nothing else may lie on the memory of the
 //     input: no other input with its storage, and the value is needed for this effect only.
-//  6. Views of what lies in the arena are views of the arena: they never leave the program.
+//  6. What the host gets is never the old contents of an input that an effect writes: those are copied first.
+//  7. Views of what lies in the arena are views of the arena: they never leave the program.
 #include "schedule/assemble.h"
 
 #include <algorithm>
@@ -654,6 +655,7 @@ class Assembler {
   }
 
   void add_return() {
+    find_overwritten();
     std::vector<SlotId> results;
     const auto add_result = [&](ValueId id) { results.push_back(id.is_valid() ? return_slot(id) : SlotId()); };
     for (const graph::Output& output : graph_.outputs)
@@ -665,7 +667,28 @@ class Assembler {
     add_step(StepKind::Return).results = std::move(results);
   }
 
-  SlotId return_slot(ValueId id) { return get_slot(lower::get_tensor(id)); }
+  // Old contents of an input that the host will write: copied, or an effect would change what a later one reads.
+  SlotId return_slot(ValueId id) {
+    const TensorId tensor = lower::get_tensor(id);
+    const SlotId source = get_slot(tensor);
+    if (!is_overwritten_[get_storage(tensor)]) return source;
+    const SlotId slot = add_slot(tensor, SlotKind::Output);
+    plan_.program.slots[slot.index()].storage_offset = 0;
+    add_step(StepKind::Allocate).slot = slot;
+    Step& step = add_step(StepKind::Copy);
+    step.slot = slot;
+    step.source = source;
+    return slot;
+  }
+
+  void find_overwritten() {
+    is_overwritten_.assign(storages_.size(), false);
+    for (std::size_t e = 0; e < graph_.effects.size(); ++e) {
+      const graph::Effect& effect = graph_.effects[e];
+      if (effect.kind == EffectKind::Bump || effect.kind == EffectKind::SetRng) continue;
+      is_overwritten_[get_storage(lower::get_tensor(graph_.inputs[effect.input].value))] = true;
+    }
+  }
 
   const Graph& graph_;
   const Lowered& lowered_;
@@ -678,6 +701,7 @@ class Assembler {
   std::vector<SlotId> slots_;              // by tensor
   std::vector<std::vector<SlotId>> place_slots_;
   std::vector<std::vector<std::uint32_t>> ends_;
+  std::vector<bool> is_overwritten_;  // by storage: inputs that effects write
   std::unordered_map<std::uint64_t, std::uint32_t> codes_;  // by key; never iterated
 };
 

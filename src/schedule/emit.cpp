@@ -63,6 +63,8 @@ class Emitter {
   std::uint32_t get_node(std::size_t member, ExprId expr) const {
     return states_[member].first_node + (expr.index() - get_op(member).first_expr);
   }
+  // The same for all plain loads of one element.
+  std::uint32_t get_shared_node(std::size_t member, ExprId expr) const { return shared_[get_node(member, expr)]; }
 
   // --- what depends on the variables ----------------------------------------------------------------------------------
 
@@ -187,12 +189,17 @@ class Emitter {
 
   // --- who computes what ----------------------------------------------------------------------------------------------
 
+  struct PlainLoad {
+    TensorId root;
+    std::uint32_t node = 0;
+  };
   struct Source {
     std::int32_t member = kNone;
     bool is_index = false;
   };
 
   void find_sources() {
+    shared_.resize(memo_.size());
     for (std::size_t m = 0; m < states_.size(); ++m) {
       const Member& member = group_.members[m];
       const Op& op = get_op(m);
@@ -217,8 +224,22 @@ class Emitter {
           }
         }
         node_vars_[node] = vars;
+        shared_[node] = find_shared(node, expr);
       }
     }
+  }
+
+  std::uint32_t find_shared(std::uint32_t node, const ExprNode& expr) {
+    if (expr.op != ScalarOp::Load || expr.operand_count != 0 || sources_[node].member != kNone) return node;
+    const Access& access = lowered_.accesses[expr.payload];
+    if (!access.indirect.empty()) return node;
+    const TensorId root = lowered_.get(access.tensor).root;
+    for (const PlainLoad& load : plain_loads_) {
+      if (load.root == root && functions_[node_functions_[load.node]] == functions_[node_functions_[node]])
+        return load.node;
+    }
+    plain_loads_.push_back({root, node});
+    return node;
   }
 
   // Full values that a later phase reads: dear ones that are not stored get a scratch row.
@@ -391,7 +412,7 @@ class Emitter {
   }
 
   ValueId emit(std::size_t m, ExprId expr) {
-    const std::uint32_t number = get_node(m, expr);
+    const std::uint32_t number = get_shared_node(m, expr);
     if (memo_[number].is_valid()) return memo_[number];
     const ExprNode& node = lowered_.get(expr);
     switch (node.op) {
@@ -437,7 +458,7 @@ class Emitter {
 
   // Computes what is needed for the node and depends on open loops only: in front of the loop that opens next.
   void hoist(std::size_t m, ExprId expr) {
-    const std::uint32_t number = get_node(m, expr);
+    const std::uint32_t number = get_shared_node(m, expr);
     if (stamps_[number] == stamp_ || memo_[number].is_valid()) return;
     stamps_[number] = stamp_;
     const ExprNode& node = lowered_.get(expr);
@@ -565,8 +586,13 @@ class Emitter {
 
   void emit_phases() {
     if (!group_.has_reduction) {
+      // All values, then all stores: a result may lie where an operand is.
+      std::vector<ValueId> values(states_.size());
       for (std::size_t m = 0; m < states_.size(); ++m) {
-        if (group_.members[m].is_stored) store(m, emit(m, get_op(m).value));
+        if (group_.members[m].is_stored) values[m] = emit(m, get_op(m).value);
+      }
+      for (std::size_t m = 0; m < states_.size(); ++m) {
+        if (values[m].is_valid()) store(m, values[m]);
       }
       return;
     }
@@ -603,10 +629,13 @@ class Emitter {
   }
 
   void store_rows() {
+    std::vector<ValueId> values(states_.size());
     for (std::size_t m = 0; m < states_.size(); ++m) {
       const Member& member = group_.members[m];
-      if (member.is_full || member.phase != phase_ || !member.is_stored) continue;
-      store(m, emit(m, get_op(m).value));
+      if (!member.is_full && member.phase == phase_ && member.is_stored) values[m] = emit(m, get_op(m).value);
+    }
+    for (std::size_t m = 0; m < states_.size(); ++m) {
+      if (values[m].is_valid()) store(m, values[m]);
     }
   }
 
@@ -651,16 +680,18 @@ class Emitter {
       hoist_pass();
       scopes.push_back(open(vector_, builder_.begin_loop(LoopKind::Vector, 0, space_.sizes[vector_])));
     }
+    std::vector<ValueId> values(states_.size());
     for (std::size_t m = 0; m < states_.size(); ++m) {
       if (!is_full_root(m)) continue;
       const Op& op = get_op(m);
-      const ValueId value = emit(m, op.value);
-      if (op.is_reduction) {
-        builder_.reduce(accumulators[m], value, op.index_value.is_valid() ? emit(m, op.index_value) : ValueId());
-        continue;
-      }
-      if (group_.members[m].is_stored) store(m, value);
-      if (states_[m].has_local) builder_.store(states_[m].local, make_local_index(), value);
+      values[m] = emit(m, op.value);
+      if (op.is_reduction)
+        builder_.reduce(accumulators[m], values[m], op.index_value.is_valid() ? emit(m, op.index_value) : ValueId());
+    }
+    for (std::size_t m = 0; m < states_.size(); ++m) {
+      if (!values[m].is_valid() || get_op(m).is_reduction) continue;
+      if (group_.members[m].is_stored) store(m, values[m]);
+      if (states_[m].has_local) builder_.store(states_[m].local, make_local_index(), values[m]);
     }
     while (!scopes.empty()) {
       close(scopes.back());
@@ -711,6 +742,8 @@ class Emitter {
   std::vector<Position> node_functions_;  // by node
   std::vector<std::uint32_t> node_vars_;
   std::vector<Source> sources_;
+  std::vector<std::uint32_t> shared_;
+  std::vector<PlainLoad> plain_loads_;
   std::vector<ValueId> memo_;
   std::vector<std::uint32_t> trail_;
   std::vector<std::uint32_t> stamps_;
