@@ -54,7 +54,7 @@ double run(const test::KernelSample& sample, toolchain::KernelFunction function)
   const std::int64_t units = kernel::count_units(sample.kernel, nullptr);
   const auto pointers = data.get_pointers();
   double best = 1e30;
-  for (int i = 0; i < 30; ++i) {
+  for (int i = 0; i < 100; ++i) {
     const double start = get_cpu_ms();
     function(pointers.data(), nullptr, 0, units);
     best = std::min(best, get_cpu_ms() - start);

@@ -61,12 +61,11 @@ def changes(before, after):
 
 
 def exit_lines(compiled):
-    """`file:line in function: reason` of every exit that was taken, or None."""
+    """`file:line in function: reason` of every exit, taken or not, or None."""
     report = report_of(compiled)
     if report is None:
         return None
-    taken = [e for entry in entries_of(report) for e in entry["exits"] if e["count"] > 0]
-    return [f"{e['place']}: {e['reason']}" for e in taken]
+    return [f"{e['place']}: {e['reason']}" for entry in entries_of(report) for e in entry["exits"]]
 
 
 def why_not_recorded(compiled):

@@ -58,13 +58,12 @@ def make_stand_in(module, make_call, remake):
     It is of a new subclass of the module's class and shares its `__dict__`. `make_call(cls)` gives the `__call__`,
     `remake(module)` a stand-in for another module, for copies.
     """
-    cls = type(module)
 
     def view(self):
-        """The original; for other objects that the program made of the subclass, one of `cls` that shares all."""
+        """The original; for other objects that the program made of the subclass, one of its class that shares all."""
         if self.__dict__ is module.__dict__:
             return module
-        other = object.__new__(cls)
+        other = object.__new__(type(module))
         object.__setattr__(other, "__dict__", self.__dict__)
         return other
 
@@ -72,19 +71,26 @@ def make_stand_in(module, make_call, remake):
         copied = copy_function(view(self))
         return remake(copied) if self.__dict__ is module.__dict__ else copied
 
-    names = {
-        "__call__": make_call(cls),
-        "__reprise_original__": module,
-        "__module__": cls.__module__,
-        "__qualname__": cls.__qualname__,
-        "__doc__": cls.__doc__,
-        # What pickle compares with, and what the program names or calls to make another of its kind.
-        "__class__": property(lambda self: cls, lambda self, new: object.__dict__["__class__"].__set__(self, new)),
-        "__reduce_ex__": lambda self, protocol: view(self).__reduce_ex__(protocol),
-        "__copy__": lambda self: copy_with(self, _copy.copy),
-        "__deepcopy__": lambda self, memo: copy_with(self, lambda original: _copy.deepcopy(original, memo)),
-    }
-    stand_in = object.__new__(type(cls)(cls.__name__, (cls,), names))
+    def make_type():
+        cls = type(module)
+        names = {
+            "__call__": make_call(cls),
+            "__reprise_original__": module,
+            # Called when the program has given the original another class.
+            "__reprise_follow__": staticmethod(lambda self: set_class(self, make_type())),
+            "__module__": cls.__module__,
+            "__qualname__": cls.__qualname__,
+            "__doc__": cls.__doc__,
+            # What pickle compares with, and what the program names or calls to make another of its kind.
+            "__class__": property(lambda self: cls, set_class),
+            "__reduce_ex__": lambda self, protocol: view(self).__reduce_ex__(protocol),
+            "__copy__": lambda self: copy_with(self, _copy.copy),
+            "__deepcopy__": lambda self, memo: copy_with(self, lambda original: _copy.deepcopy(original, memo)),
+        }
+        return type(cls)(cls.__name__, (cls,), names)
+
+    set_class = object.__dict__["__class__"].__set__
+    stand_in = object.__new__(make_type())
     object.__setattr__(stand_in, "__dict__", module.__dict__)
     return stand_in
 

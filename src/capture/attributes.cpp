@@ -45,6 +45,7 @@ bool has_type_getattr(PyTypeObject* meta) {
 bool is_fixed_with_owner(PyObject* owner) {
   if (PyCode_Check(owner)) return true;
   const char* name = Py_TYPE(owner)->tp_name;
+  if (!strcmp(name, "torch.device") || !strcmp(name, "torch.dtype") || !strcmp(name, "torch.layout")) return true;
   return !strcmp(name, "Signature") || !strcmp(name, "Parameter") || !strcmp(name, "BoundArguments");
 }
 

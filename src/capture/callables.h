@@ -17,7 +17,8 @@ struct CallableRow {
 };
 
 /// The row of a callable (a C function, a method descriptor, a type's slot wrapper, or a listed Python function). The
-/// table is built at first use, imports only modules of the standard library, and holds its keys.
+/// table is built at first use, imports modules of the standard library and torch, and holds its
+/// keys.
 const CallableRow& find_callable(PyObject* callable);
 
 }  // namespace reprise::capture

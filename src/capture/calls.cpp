@@ -147,6 +147,20 @@ Outcome Recorder::call_any(Operand callable, const Operand* args, int n, PyObjec
     if (!fix_callable(callable)) return Outcome::Stop;
     return call_folded(callable, args, n, kwnames, out);
   }
+  // A weak reference in a local variable is there to see its object die; the recorder, which holds what it has seen,
+  // must not be in the way. One that is found on a path refers to something that somebody else keeps.
+  const bool is_local = callable.id >= 0 && trace_->values[callable.id].kind == NodeKind::Arg;
+  if (PyWeakref_CheckRefExact(f) && n == 0 && kwnames == nullptr && object == nullptr && !is_local) {
+    if (!know_type(callable)) return Outcome::Stop;
+    // What the trace has written may have been the last strong reference.
+    force_late_ = had_callbacks_ || !heap_.effect_targets.empty();
+    ValueId id = emit(NodeKind::Referent, {callable.id});
+    force_late_ = false;
+    if (id < 0) return Outcome::Stop;
+    facts_[id].is_present = true;
+    *out = {Py_NewRef(PyWeakref_GET_OBJECT(f)), id};
+    return Outcome::Done;
+  }
   if (options_.unwrap_compiled != nullptr) {
     PyObject *function, *self;
     if (options_.unwrap_compiled(f, &function, &self)) {

@@ -3,32 +3,13 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "capture/quiet_frames.h"
 #include "capture/recorder.h"
 #include "capture/type_names.h"
 #include "host/cpython/watch.h"
 #include "host/torch/tensor.h"
 
 namespace reprise::capture {
-
-namespace {
-
-/// Python that library code runs behind C calls and that writes nothing a program reads: dispatch, class checks.
-bool is_quiet(host::Frame* frame) {
-  static const char* const kModules[] = {
-      "torch._ops",  "torch._VF", "torch.backends",       "torch.overrides",     "abc",
-      "_weakrefset", "typing",    "torch._library.utils", "torch._jit_internal", "copy",
-      "copyreg"};
-  if (PyUnicode_CompareWithASCIIString(host::get_code(frame)->co_qualname, "Tensor.__hash__") == 0) return true;
-  PyObject* name = PyDict_GetItemString(host::get_globals(frame), "__name__");
-  const char* text = name != nullptr && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
-  if (text == nullptr) return false;
-  for (const char* module : kModules) {
-    if (!strcmp(text, module)) return true;
-  }
-  return false;
-}
-
-}  // namespace
 
 Recorder::Recorder(const RecorderOptions& options, PyThreadState* thread)
     : options_(options), thread_(thread), trace_(std::make_unique<trace::Trace>()) {
@@ -69,15 +50,19 @@ Recorder::FrameUse Recorder::classify_frame(host::Frame* frame, bool throwflag) 
   if (throwflag && PyUnicode_CompareWithASCIIString(host::get_code(frame)->co_name, "<genexpr>") == 0) {
     return FrameUse::PassThrough;
   }
-  if (is_quiet(frame)) return FrameUse::PassThrough;
+  if (is_quiet_frame(frame)) return FrameUse::PassThrough;
   saw_callback_ = true;
   if (base::is_log_enabled(base::LogWord::Calls)) {
     base::write_log(base::LogWord::Calls, "unrecorded, depth " + std::to_string(c_depth_) + ": " +
                                               callable_name(host::get_function(frame)) +
                                               (throwflag ? " (closed)" : ""));
   }
+  return FrameUse::Witness;
+}
+
+void Recorder::note_foreign_writes() {
+  has_foreign_writes_ = true;
   if (c_depth_ == 0) forget_after_callback();
-  return FrameUse::PassThrough;
 }
 
 bool Recorder::at_back_edge(Act& act) {
@@ -100,6 +85,10 @@ void Recorder::enter_frame(Act& act) {
   if (is_root) {
     act.is_root = true;
     act.caller = nullptr;
+    if (!branch_frames_.empty()) {
+      enter_branch_frame(act);
+      return;
+    }
     trace_->function = Py_NewRef(act.function);
     trace_->code = reinterpret_cast<PyCodeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(act.code)));
     trace_->globals = Py_NewRef(host::get_globals(act.frame));
@@ -352,7 +341,9 @@ bool Recorder::on_return(Act& act, Operand v) {
     emit(NodeKind::Suspend, {act.generator->id}, nullptr, -1);
   }
   return_id_ = v.id;
-  if (act.is_root) {
+  if (act.is_root && !branch_frames_.empty()) {
+    branch_result_ = v.id;
+  } else if (act.is_root) {
     trace_->end = trace::EndKind::Return;
     trace_->result = v.id;
     active_ = false;

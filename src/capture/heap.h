@@ -110,7 +110,11 @@ struct HeapObject {
   bool is_view = false;
   std::vector<ValueId> partial;  // functools.partial: function, positional arguments; keywords are `items`
   bool is_partial = false;
-  bool is_token = false;  // ContextVar token: `contents` is what reset() brings back
+  // Sets made in the trace: tensors that were asked for or added, by address. All are different objects: one fact at
+  // the end of the trace says so.
+  std::unordered_map<const void*, ValueId> identities;
+  std::vector<ValueId> distinct;  // the same ids, in order
+  bool is_token = false;          // ContextVar token: `contents` is what reset() brings back
 
   uint32_t effects_seen = 0;  // how many effect targets this object is known to differ from
   bool is_effect_target = false;

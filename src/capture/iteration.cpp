@@ -10,6 +10,22 @@ extern "C" PyObject* _PyType_Lookup(PyTypeObject*, PyObject*);
 
 namespace reprise::capture {
 
+namespace {
+
+/// `__length_hint__` of the built-in iterators for which it is exact; borrowed, nullptr for all others.
+PyObject* find_exact_length_hint(PyObject* iterator) {
+  static const char* const kTypes[] = {"list_iterator",  "list_reverseiterator", "tuple_iterator",
+                                       "range_iterator", "str_iterator",         "str_ascii_iterator"};
+  for (const char* name : kTypes) {
+    if (strcmp(Py_TYPE(iterator)->tp_name, name) != 0) continue;
+    static PyObject* length_hint = PyUnicode_InternFromString("__length_hint__");
+    return _PyType_Lookup(Py_TYPE(iterator), length_hint);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
 Operand Recorder::new_iterator(PyObject* stolen, std::span<const ValueId> sources, PyObject* type,
                                std::unique_ptr<IteratorState> state) {
   ValueId id = emit_typed(NodeKind::Iterator, sources, stolen, type);
@@ -238,6 +254,35 @@ Outcome Recorder::next_of_generator(Operand generator, Operand* out) {
   return Outcome::Done;
 }
 
+// How many elements are left is asked in front of the step that takes one: a late fact, with an exit there.
+Outcome Recorder::next_of_builtin(Operand iterator, PyObject* length_hint, Operand* out) {
+  PyObject* left = PyObject_CallOneArg(length_hint, iterator.object);
+  if (left == nullptr) return Outcome::Raised;
+  const bool has_next = PyLong_AsLong(left) != 0;
+  force_late_ = true;
+  ValueId operands[] = {constant_id(length_hint), iterator.id};
+  ValueId id = emit_typed(NodeKind::Call, operands, left);
+  force_late_ = false;
+  Py_DECREF(left);
+  if (id < 0 || !guard(id, FactKind::Truth, nullptr, has_next)) return stop("an iterator inside a C call");
+  if (!has_next) {
+    PyObject* value = Py_TYPE(iterator.object)->tp_iternext(iterator.object);
+    Py_XDECREF(value);
+    PyErr_Clear();
+    *out = {};
+    return Outcome::Done;
+  }
+  id = emit(NodeKind::Next, {iterator.id});
+  PyObject* value = Py_TYPE(iterator.object)->tp_iternext(iterator.object);
+  if (value == nullptr) {
+    lose("an iterator that raised");
+    return PyErr_Occurred() ? Outcome::Raised : Outcome::Done;
+  }
+  if (id >= 0) facts_[id].is_present = true;
+  *out = {value, id};
+  return Outcome::Done;
+}
+
 Outcome Recorder::next_element(Operand iterator, Operand* out) {
   PyObject* x = iterator.object;
   auto take = [&]() -> PyObject* {
@@ -270,8 +315,8 @@ Outcome Recorder::next_element(Operand iterator, Operand* out) {
     }
     if (!is_pre(iterator.id) || !know_type(iterator)) return stop("next() of " + type_name(Py_TYPE(x)));
     if (Py_TYPE(x)->tp_flags & Py_TPFLAGS_HEAPTYPE) return stop("next() of " + type_name(Py_TYPE(x)));
-    // A built-in iterator that existed before: late, with a fact whether it has ended. The exit for the other case must
-    // stand behind the effect, which no boundary does: so the trace goes on only where the value may be of any kind.
+    if (PyObject* length_hint = find_exact_length_hint(x)) return next_of_builtin(iterator, length_hint, out);
+    // Whether another iterator has ended is only known behind the effect, where no boundary is.
     PyObject* value;
     bool saw_callback;
     {

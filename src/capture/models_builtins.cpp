@@ -2,21 +2,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "capture/models_impl.h"
 #include "capture/names.h"
 #include "capture/recorder.h"
 #include "capture/type_names.h"
 #include "host/torch/tensor.h"
 
 namespace reprise::capture {
-
-#define MODEL(name)                                                                                       \
-  Outcome Recorder::model_##name([[maybe_unused]] Operand callable, [[maybe_unused]] const Operand* args, \
-                                 [[maybe_unused]] int n, [[maybe_unused]] PyObject* kwnames,              \
-                                 [[maybe_unused]] Operand* out)
-#define NO_KEYWORDS(count_min, count_max)                                \
-  if (kwnames != nullptr || n < (count_min) || n > (count_max)) {        \
-    return stop("an unusual call of " + callable_name(callable.object)); \
-  }
 
 MODEL(len) {
   NO_KEYWORDS(1, 1)
@@ -603,13 +595,20 @@ MODEL(context_set) {
 MODEL(context_reset) {
   NO_KEYWORDS(2, 2)
   HeapObject* token = facts_[args[1].id].heap;
-  if (token == nullptr || !token->is_token) return stop("a context token of unknown origin");
+  const bool is_made = token != nullptr && token->is_token;
+  if (!is_made && !know_type(args[1])) return stop("a context token of unknown origin");
+  if (!know_identity(args[0])) return stop("a context variable that is known late");
   HeapObject* variable = heap_of(args[0]);
   PyObject* result = call_live(callable.object, args, n, nullptr);
   if (result == nullptr) return Outcome::Raised;
   ValueId operands[] = {callable.id, args[0].id, args[1].id};
   emit(NodeKind::StateCall, operands);
-  if (variable != nullptr) variable->contents = token->contents;
+  if (variable != nullptr && is_made) {
+    variable->contents = token->contents;
+  } else if (variable != nullptr) {  // it has what it had before the recording: unknown, and not what it had at entry
+    variable->contents = kUnknownContents;
+    variable->is_dirty = true;
+  }
   *out = {result, constant_id(result)};
   return Outcome::Done;
 }
@@ -635,6 +634,15 @@ MODEL(context_run) {
   for (int i = 0; i < n; i++) live.push_back(args[i].object);
   return call_expected(callable.object, live.data(), n, kwnames, args[1], std::span<const Operand>(args + 2, n - 2),
                        kwnames, out);
+}
+
+// function.__get__(object, type=None)
+MODEL(function_get) {
+  NO_KEYWORDS(2, 3)
+  if (!PyFunction_Check(args[0].object) || args[1].object == Py_None) return call_opaque(callable);
+  if (!is_created(args[1].id) && !know_type(args[1])) return Outcome::Stop;
+  *out = new_method(args[0].object, args[0].id, args[1]);
+  return out->object != nullptr ? Outcome::Done : Outcome::Raised;
 }
 
 }  // namespace reprise::capture

@@ -1,21 +1,13 @@
 // Models of the methods of list, dict and set.
 #include <cstring>
 
+#include "capture/models_impl.h"
 #include "capture/names.h"
 #include "capture/recorder.h"
 #include "capture/type_names.h"
 #include "host/torch/tensor.h"
 
 namespace reprise::capture {
-
-#define MODEL(name)                                                                                       \
-  Outcome Recorder::model_##name([[maybe_unused]] Operand callable, [[maybe_unused]] const Operand* args, \
-                                 [[maybe_unused]] int n, [[maybe_unused]] PyObject* kwnames,              \
-                                 [[maybe_unused]] Operand* out)
-#define NO_KEYWORDS(count_min, count_max)                                \
-  if (kwnames != nullptr || n < (count_min) || n > (count_max)) {        \
-    return stop("an unusual call of " + callable_name(callable.object)); \
-  }
 
 // ---- list
 

@@ -418,6 +418,8 @@ Operand Recorder::new_method(PyObject* function, ValueId function_id, Operand se
 }
 
 void Recorder::forget_after_callback() {
+  if (!has_foreign_writes_) return;
+  has_foreign_writes_ = false;
   had_callbacks_ = true;
   reads_are_late_ = true;
   for (HeapObject& object : heap_.objects) {
@@ -471,23 +473,18 @@ Outcome Recorder::build_list(Act&, const Operand* items, int n, Operand* out) {
   return Outcome::Done;
 }
 
-Outcome Recorder::build_set(Act&, const Operand* items, int n, Operand* out) {
-  std::vector<ValueId> ids(n);
-  for (int i = 0; i < n; i++) {
-    if (active_ && !make_key(items[i])) return stop("a set element that is known late");
-    ids[i] = items[i].id;
-  }
+Outcome Recorder::build_set(Act& act, const Operand* items, int n, Operand* out) {
   PyObject* set = PySet_New(nullptr);
   if (set == nullptr) return Outcome::Raised;
+  Operand made{set, active_ ? emit_typed(NodeKind::Set, {}, set) : kNoValue};
+  if (made.id >= 0) new_object(made.id);
   for (int i = 0; i < n; i++) {
-    if (PySet_Add(set, items[i].object) < 0) {
-      Py_DECREF(set);
-      return Outcome::Raised;
-    }
+    Outcome outcome = set_add(act, made, items[i]);
+    if (outcome == Outcome::Done) continue;
+    Py_DECREF(set);
+    return outcome;
   }
-  ValueId id = emit_typed(NodeKind::Set, ids, set);
-  if (id >= 0) new_object(id)->elements = ids;
-  *out = {set, id};
+  *out = made;
   return Outcome::Done;
 }
 
@@ -593,7 +590,7 @@ Outcome Recorder::list_extend(Act& act, Operand list, Operand iterable) {
       outcome = list_append(act, list, element);
       if (outcome == Outcome::Stop && !is_first) {  // part of it is done: finish unrecorded
         outcome = PyList_Append(list.object, element.object) < 0 ? Outcome::Raised : Outcome::Done;
-      } else if (outcome == Outcome::Stop && PyGen_CheckExact(iterable.object)) {
+      } else if (outcome == Outcome::Stop && PyIter_Check(iterable.object)) {
         outcome = PyList_Append(list.object, element.object) < 0 ? Outcome::Raised : Outcome::Done;
       }
     }
@@ -610,12 +607,37 @@ Outcome Recorder::set_add(Act&, Operand set, Operand v) {
   static PyObject* add = PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PySet_Type), "add");
   emit(NodeKind::MutatorCall, {set.id, constant_id(add), set.id, v.id});
   HeapObject* object = facts_[set.id].heap;
-  // Whether two tensors are one object is not known: what the set holds is asked late.
-  if (by_identity && object != nullptr) object->is_dirty = true;
+  // Whether tensors that are known late are one object is not known: what the set holds is then asked late.
+  if (by_identity && object != nullptr && !note_identity(object, v)) object->is_dirty = true;
   CCall bracket(*this);
   if (PySet_Add(set.object, v.object) < 0) return Outcome::Raised;
   if (object != nullptr) note_effect(object);
   return Outcome::Done;
+}
+
+// A tensor of the entry state meets a set: it is one of those that were there before, or differs from all of them.
+// Control flow relies on that, but no read does, so the fact may stand at the end of the trace.
+bool Recorder::note_identity(HeapObject* set, Operand tensor) {
+  if (!set->is_created || set->is_dirty || !is_pre(tensor.id)) return false;
+  auto [found, is_new] = set->identities.try_emplace(tensor.object, tensor.id);
+  if (is_new) {
+    set->distinct.push_back(tensor.id);
+  } else if (found->second != tensor.id) {
+    guard(tensor.id, FactKind::Same, nullptr, found->second);
+  }
+  return true;
+}
+
+void Recorder::state_identities() {
+  for (const HeapObject& object : heap_.objects) {
+    std::vector<ValueId> ids;
+    for (ValueId id : object.distinct) {
+      if (trace_->values[id].item >= 0) ids.push_back(id);  // not cut off
+    }
+    if (ids.size() < 2) continue;
+    ValueId id = trace_->add_node(NodeKind::Distinct, ids, nullptr, 0, true);
+    trace_->add_guard(id, FactKind::Identity, Py_True, 0, -1);
+  }
 }
 
 Outcome Recorder::set_update(Act& act, Operand set, Operand iterable) {
@@ -626,7 +648,7 @@ Outcome Recorder::set_update(Act& act, Operand set, Operand iterable) {
     if (outcome != Outcome::Done) return outcome;
   }
   Outcome outcome = Outcome::Done;
-  bool has_started = PyGen_CheckExact(iterable.object);
+  bool has_started = PyIter_Check(iterable.object);
   for (Operand& element : elements) {
     if (outcome == Outcome::Done) {
       outcome = set_add(act, set, element);

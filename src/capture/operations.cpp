@@ -684,7 +684,9 @@ Outcome Recorder::contains(Act& act, Operand c, Operand k, bool* out) {
     return finish(run());
   }
   if (PyUnicode_Check(o) || PyAnySet_Check(o) || PyBytes_Check(o)) {
-    bool is_asked_late = PyAnySet_Check(o) && host::is_tensor(k.object);
+    bool is_tensor = PyAnySet_Check(o) && host::is_tensor(k.object);
+    if (is_tensor && object != nullptr && note_identity(object, k)) return finish(run());
+    bool is_asked_late = is_tensor;
     if (is_asked_late || (object != nullptr && object->is_created && object->is_dirty)) {
       int found = run();
       if (found < 0) return finish(found);

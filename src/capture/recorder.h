@@ -84,12 +84,21 @@ class Recorder {
   void expect_root_call(PyObject* function);
   /// The frame that run_frame is called with next is the root, entered at a boundary in its middle.
   void expect_root_frame(host::Frame* frame);
-  enum class FrameUse : uint8_t { Record, PassThrough };
+  enum class FrameUse : uint8_t {
+    Record,
+    PassThrough,
+    Witness,  // passes unrecorded, and note_foreign_writes is called if it may have written something (witness.h)
+  };
+  /// The frames of an exit of `parent`, all of them, are recorded from where they stand: expect_branch_frame is called
+  /// for each, innermost first, in front of running it. False: frames that can't be recorded so.
+  bool begin_branch(const trace::Trace& parent, int32_t snapshot);
+  void expect_branch_frame(host::Frame* frame);
   /// The frame hook asks what to do with a frame that starts on the recording thread.
   FrameUse classify_frame(host::Frame* frame, bool throwflag);
   /// Brackets a frame that passes through unrecorded.
   void begin_pass_through() { c_depth_++; }
   void end_pass_through() { c_depth_--; }
+  void note_foreign_writes();
   bool is_active() {
     if (active_) {
       boundary_mark_ = trace_->items.size();
@@ -164,6 +173,8 @@ class Recorder {
   Operand new_method(PyObject* function, ValueId function_id, Operand self);
   ValueId read_element(Operand sequence, Py_ssize_t i, PyObject* element);
   void forget_after_callback();
+  bool note_identity(HeapObject* set, Operand tensor);
+  void state_identities();
   bool closure_ids(Operand function, PyObject* closure, std::vector<ValueId>* ids);
   Outcome read_cell(Operand cell, Operand* out);
   PyObject* key_of(Operand key, bool* by_identity);
@@ -178,6 +189,9 @@ class Recorder {
   Outcome set_attribute(Operand o, PyObject* name, Operand value, bool use_hooks = true);
   Outcome set_tensor_attribute(Operand o, PyObject* name, Operand value);
   Outcome read_slot(PyObject* descriptor, Operand o, Operand* out);
+
+  // ---- branches.cpp
+  void enter_branch_frame(Act& act);
 
   // ---- calls.cpp
   Outcome call_any(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
@@ -220,6 +234,7 @@ class Recorder {
   /// with *is_known false, not predictable.
   bool predict_next(HeapObject* iterator, ValueId* id, bool* is_known);
   Outcome next_of_generator(Operand generator, Operand* out);
+  Outcome next_of_builtin(Operand iterator, PyObject* length_hint, Operand* out);
   Outcome all_elements(Operand iterable, std::vector<Operand>* out);
   Operand new_iterator(PyObject* stolen, std::span<const ValueId> sources, PyObject* type,
                        std::unique_ptr<IteratorState> state);
@@ -269,12 +284,13 @@ class Recorder {
     int32_t target_item;  // where its target was made; -1: it existed before, or is torch's
   };
   std::vector<Effect> effects_;
-  int c_depth_ = 0;              // inside C calls whose Python passes unrecorded
-  bool saw_callback_ = false;    // such Python has run since the flag was cleared
-  bool reads_are_late_ = false;  // lists and cells may have been written by unrecorded Python
-  bool force_late_ = false;      // the next reads are late whatever their operands are
-  bool had_callbacks_ = false;   // unrecorded Python has run during this recording
-  bool grads_written_ = false;   // .grad of leaves is no longer a function of the entry state
+  int c_depth_ = 0;                  // inside C calls whose Python passes unrecorded
+  bool saw_callback_ = false;        // such Python has run since the flag was cleared
+  bool reads_are_late_ = false;      // lists and cells may have been written by unrecorded Python
+  bool force_late_ = false;          // the next reads are late whatever their operands are
+  bool has_foreign_writes_ = false;  // such Python may have written, and forget_after_callback has not been called yet
+  bool had_callbacks_ = false;       // such Python may have written during this recording
+  bool grads_written_ = false;       // .grad of leaves is no longer a function of the entry state
   bool exception_is_recorded_ = false;
   int32_t raise_snapshot_ = -1;
   uint64_t start_dict_version_ = 0;
@@ -302,6 +318,15 @@ class Recorder {
     bool is_root = false;
   } pending_;
   host::Frame* pending_frame_ = nullptr;
+  struct BranchFrame {
+    std::vector<ValueId> ids;
+    ValueId function = kNoValue, mode_value = kNoValue;
+    host::ResumeMode mode = host::ResumeMode::Push;
+    int32_t caller = -1;  // FrameState of the next outer frame
+  };
+  std::vector<BranchFrame> branch_frames_;  // those still to come, outermost first
+  int32_t root_caller_ = -1;                // FrameState of the frame that the root frame returns to
+  ValueId branch_result_ = kNoValue;        // what the last frame returned
   ValueId return_id_ = kNoValue;
   ValueId rare_id_ = kNoValue;
 

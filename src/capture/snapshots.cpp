@@ -7,7 +7,7 @@ namespace reprise::capture {
 
 int32_t Recorder::frame_state_of(Act& act, bool is_innermost) {
   if (!is_innermost && act.call_state >= 0) return act.call_state;
-  int32_t caller = -1;
+  int32_t caller = act.is_root ? root_caller_ : -1;
   if (!act.is_root && act.caller != nullptr) {
     caller = frame_state_of(static_cast<Act&>(*act.caller), false);
     if (caller < 0) return -1;
@@ -34,8 +34,8 @@ int32_t Recorder::frame_state_of(Act& act, bool is_innermost) {
     if (id < 0) return -1;
     state.slots[i] = id;
   }
-  // A function made in the trace is found by its value; holding it would keep its closure alive.
-  if (act.function_value < 0 || !is_created(act.function_value)) state.function = Py_NewRef(act.function);
+  // A function that is another one at each run is found by its value.
+  if (act.function_value < 0 || is_constant(act.function_value)) state.function = Py_NewRef(act.function);
   state.function_value = act.function_value;
   state.code = reinterpret_cast<PyCodeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(act.code)));
   state.caller = caller;
@@ -156,6 +156,7 @@ std::unique_ptr<trace::Trace> Recorder::take_trace() {
   if (active_) lose("the recording was given up");
   if (trace_->end == trace::EndKind::Exit && trace_->end_snapshot < 0) return nullptr;
   if (trace_->end == trace::EndKind::Return && trace_->result < 0) return nullptr;
+  state_identities();
   return std::move(trace_);
 }
 

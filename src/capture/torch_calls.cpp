@@ -1,6 +1,7 @@
 // Torch callables: one node each, executed whole at replay. What Python reads of results is folded where it follows
 // from metadata that is guarded, and late where it depends on data.
 #include <cstring>
+#include <string_view>
 #include <unordered_set>
 
 #include "capture/recorder.h"
@@ -16,76 +17,12 @@ bool is_number(PyObject* o) { return PyLong_CheckExact(o) || PyFloat_CheckExact(
 
 /// Callables whose Python numbers are operands of arithmetic: their values decide nothing about shapes and types.
 bool takes_scalars(const char* name) {
-  static const std::unordered_set<std::string> kNames = {"add",
-                                                         "sub",
-                                                         "mul",
-                                                         "div",
-                                                         "true_divide",
-                                                         "floor_divide",
-                                                         "remainder",
-                                                         "fmod",
-                                                         "pow",
-                                                         "rsub",
-                                                         "add_",
-                                                         "sub_",
-                                                         "mul_",
-                                                         "div_",
-                                                         "pow_",
-                                                         "subtract",
-                                                         "multiply",
-                                                         "divide",
-                                                         "clamp",
-                                                         "clamp_",
-                                                         "clamp_min",
-                                                         "clamp_max",
-                                                         "clip",
-                                                         "lerp",
-                                                         "lerp_",
-                                                         "addcmul",
-                                                         "addcdiv",
-                                                         "addcmul_",
-                                                         "addcdiv_",
-                                                         "fill_",
-                                                         "masked_fill",
-                                                         "masked_fill_",
-                                                         "eq",
-                                                         "ne",
-                                                         "lt",
-                                                         "le",
-                                                         "gt",
-                                                         "ge",
-                                                         "maximum",
-                                                         "minimum",
-                                                         "__add__",
-                                                         "__mul__",
-                                                         "__sub__",
-                                                         "__truediv__",
-                                                         "__radd__",
-                                                         "__rmul__",
-                                                         "__rsub__",
-                                                         "__pow__",
-                                                         "__rpow__",
-                                                         "__rtruediv__",
-                                                         "__iadd__",
-                                                         "__imul__",
-                                                         "__isub__",
-                                                         "__itruediv__",
-                                                         "_foreach_add",
-                                                         "_foreach_add_",
-                                                         "_foreach_mul",
-                                                         "_foreach_mul_",
-                                                         "_foreach_sub_",
-                                                         "_foreach_div",
-                                                         "_foreach_div_",
-                                                         "_foreach_addcmul_",
-                                                         "_foreach_addcdiv_",
-                                                         "_foreach_lerp_",
-                                                         "_foreach_pow",
-                                                         "_foreach_pow_",
-                                                         "_foreach_neg_",
-                                                         "_foreach_sqrt"};
+  static const std::unordered_set<std::string_view> kNames = {
+#define X(name) name,
+#include "capture/scalar_operands.def"
+  };
   const char* dot = strrchr(name, '.');
-  return kNames.count(dot != nullptr ? dot + 1 : name) != 0;
+  return kNames.contains(dot != nullptr ? dot + 1 : name);
 }
 
 }  // namespace

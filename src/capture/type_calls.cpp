@@ -350,6 +350,19 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
   if (t == &PySet_Type || t == &PyFrozenSet_Type) {
     std::vector<ValueId> ids;
     bool is_fixed = true;
+    if (n == 1 && t == &PySet_Type) {
+      PyObject* set = PySet_New(nullptr);
+      if (set == nullptr) return Outcome::Raised;
+      ValueId id = emit_typed(NodeKind::Set, {}, set);
+      if (id >= 0) new_object(id);
+      Outcome outcome = set_update(*top_, {set, id}, args[0]);
+      if (outcome == Outcome::Done) {
+        *out = {set, id};
+      } else {
+        Py_DECREF(set);
+      }
+      return outcome;
+    }
     if (n == 1) {
       std::vector<Operand> elements;
       {

@@ -12,6 +12,43 @@ namespace reprise::driver {
 
 namespace {
 
+class Branch final : public runtime::BranchRecording {
+ public:
+  static std::unique_ptr<runtime::BranchRecording> make(runtime::CompileRequests& requests,
+                                                        runtime::CompileContext& context, PyThreadState* thread,
+                                                        runtime::Place& place, const trace::Trace& parent,
+                                                        int32_t snapshot) {
+    auto branch = std::make_unique<Branch>(requests, context, thread, place);
+    if (!branch->session_.recorder().begin_branch(parent, snapshot)) return nullptr;
+    place.note_recording_started();
+    return branch;
+  }
+
+  Branch(runtime::CompileRequests& requests, runtime::CompileContext& context, PyThreadState* thread,
+         runtime::Place& place)
+      : context_(&context), hook_(requests), session_(context, place, thread) {}
+  ~Branch() override {
+    if (has_run_) session_.finish();
+  }
+
+  bool is_recording() const override { return session_.recorder().is_recording(); }
+
+  runtime::RecordResult run_frame(PyThreadState* thread, host::Frame* frame) override {
+    has_run_ = true;
+    session_.recorder().expect_branch_frame(frame);
+    interp::RunResult result = interp::run_frame(session_.recorder(), thread, frame, false);
+    if (!is_recording()) session_.finish();
+    if (result.status == interp::RunResult::Returned) return {runtime::RecordResult::Frame::Gone, result.value};
+    return {runtime::RecordResult::Frame::Intact, nullptr};
+  }
+
+ private:
+  runtime::ContextRef context_;
+  runtime::HookScope hook_;
+  Session session_;
+  bool has_run_ = false;
+};
+
 class Requests : public runtime::CompileRequests {
  public:
   PyObject* record_call(runtime::CompileContext& context, PyObject* function, PyObject* const* args, size_t nargsf,
@@ -50,6 +87,13 @@ class Requests : public runtime::CompileRequests {
     return {runtime::RecordResult::Frame::Intact, nullptr};
   }
 
+  std::unique_ptr<runtime::BranchRecording> record_branch(runtime::CompileContext& context, PyThreadState* thread,
+                                                          runtime::Place& place, const trace::Trace& parent,
+                                                          int32_t snapshot) override {
+    if (runtime::has_foreign_modes()) return nullptr;
+    return Branch::make(*this, context, thread, place, parent, snapshot);
+  }
+
   bool is_recording() const override {
     Session* session = Session::find_current();
     return session != nullptr && session->recorder().is_recording();
@@ -57,11 +101,11 @@ class Requests : public runtime::CompileRequests {
 
   PyObject* on_recorded_frame(PyThreadState* thread, host::Frame* frame, int throwflag) override {
     Session& session = *Session::find_current();
-    if (session.recorder().classify_frame(frame, throwflag) == capture::Recorder::FrameUse::Record &&
-        host::can_drive(thread, frame)) {
-      return session.run_frame(thread, frame, throwflag);
-    }
-    return session.pass_through(thread, frame, throwflag);
+    using Use = capture::Recorder::FrameUse;
+    const Use use = session.recorder().classify_frame(frame, throwflag);
+    if (use == Use::Record && host::can_drive(thread, frame)) return session.run_frame(thread, frame, throwflag);
+    return use == Use::Witness ? session.witness(thread, frame, throwflag)
+                               : session.pass_through(thread, frame, throwflag);
   }
 };
 

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "capture/witness.h"
 #include "entry/entry.h"
 #include "host/cpython/hook.h"
 #include "interp/evaluator.h"
@@ -52,6 +53,15 @@ PyObject* Session::pass_through(PyThreadState* thread, host::Frame* frame, bool 
   recorder_.begin_pass_through();
   PyObject* result = host::run_previous(thread, frame, throwflag);
   recorder_.end_pass_through();
+  return result;
+}
+
+PyObject* Session::witness(PyThreadState* thread, host::Frame* frame, bool throwflag) {
+  recorder_.begin_pass_through();
+  bool only_reads;
+  PyObject* result = capture::run_witnessed(thread, frame, throwflag, &only_reads);
+  recorder_.end_pass_through();
+  if (!only_reads) recorder_.note_foreign_writes();
   return result;
 }
 

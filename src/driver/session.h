@@ -26,12 +26,15 @@ class Session {
   static Session* find_current();
 
   capture::Recorder& recorder() { return recorder_; }
+  const capture::Recorder& recorder() const { return recorder_; }
   runtime::CompileContext& context() { return *context_; }
 
   /// Evaluates a frame that belongs to the recording; goes on with it in plain mode when the recording ends inside.
   PyObject* run_frame(PyThreadState* thread, host::Frame* frame, bool throwflag);
   /// A frame that is none of the recording's business.
   PyObject* pass_through(PyThreadState* thread, host::Frame* frame, bool throwflag);
+  /// As pass_through, and the recorder hears whether the frame may have written something.
+  PyObject* witness(PyThreadState* thread, host::Frame* frame, bool throwflag);
   /// Turns what was recorded into an entry, once; later calls do nothing.
   void finish();
   /// fullgraph: the recording ended where the user asked for none; an exception is set. False: nothing of the kind.

@@ -290,6 +290,7 @@ class ExitBuilder {
 
   void add_frame(const FrameState& state, bool is_innermost) {
     ExitFrame frame;
+    frame.is_function_made = state.function == nullptr;
     if (state.function_value != kNoValue) {
       frame.function_value = make_ref(state.function_value);
     } else {

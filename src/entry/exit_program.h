@@ -55,7 +55,8 @@ struct RebuildStep {
 };
 
 struct ExitFrame {
-  PyObject* function = nullptr;  // borrowed from the trace; nullptr: function_value
+  bool is_function_made = false;  // by the program, anew for each run
+  PyObject* function = nullptr;   // borrowed from the trace; nullptr: function_value
   Ref function_value;
   int32_t next_unit = 0;   // where the frame goes on
   int32_t raise_unit = 0;  // `next_unit` of the instruction that raises

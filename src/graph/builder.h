@@ -37,7 +37,7 @@ class REPRISE_EXPORT Builder {
   ValueId add_input(std::initializer_list<sym::Int> sizes, types::DType dtype, InputKind kind = InputKind::Plain) {
     return add_input(std::span(sizes.begin(), sizes.size()), dtype, kind);
   }
-  void add_output(ValueId value) { graph_.outputs.push_back({OutputKind::Value, value, 0}); }
+  void add_output(ValueId value) { graph_.outputs.push_back({OutputKind::Value, value, 0, graph_.get_meta(value)}); }
 
  private:
   ValueId add_result(const ResultMeta& result);

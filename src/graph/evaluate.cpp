@@ -253,9 +253,10 @@ class Walker {
     const bool is_in_place = base.back() == '_';
     if (is_in_place) base.pop_back();
     std::optional<OpId> op;
-    for (const std::string& candidate :
-         {overload == "List" ? base + ".Tensor" : overload.starts_with("Scalar") ? base + ".Scalar" : base + "." + overload,
-          base, base + ".Tensor_Scalar", base + ".Tensor_Tensor"}) {
+    for (const std::string& candidate : {overload == "List"               ? base + ".Tensor"
+                                         : overload.starts_with("Scalar") ? base + ".Scalar"
+                                                                          : base + "." + overload,
+                                         base, base + ".Tensor_Scalar", base + ".Tensor_Tensor"}) {
       if (!op) op = find_known_op(candidate);
     }
     if (base == "aten::zero" || base == "aten::copy") op = base == "aten::zero" ? OpId::zero_ : OpId::copy_;
@@ -486,7 +487,8 @@ class Walker {
         const std::int64_t size = out.sizes[d];
         const auto clamp = [&](const Arg& arg, std::int64_t otherwise) {
           if (arg.is_none()) return otherwise;
-          return std::min(std::max<std::int64_t>(wrap(number_of(arg).integer, static_cast<std::size_t>(size)), 0), size);
+          return std::min(std::max<std::int64_t>(wrap(number_of(arg).integer, static_cast<std::size_t>(size)), 0),
+                          size);
         };
         const std::int64_t start = clamp(args[3], 0);
         const std::int64_t end = std::max(clamp(args[4], size), start);
@@ -565,8 +567,10 @@ class Walker {
         for (std::int64_t k = 0; k < out.sizes[r + 1]; ++k) {
           double sum = 0;
           for (std::int64_t j = 0; j < a.sizes[r + 1]; ++j) {
-            const std::int64_t at = a.offset + (is_batched ? n * a.strides[0] : 0) + i * a.strides[r] + j * a.strides[r + 1];
-            const std::int64_t bt = b.offset + (is_batched ? n * b.strides[0] : 0) + j * b.strides[r] + k * b.strides[r + 1];
+            const std::int64_t at =
+                a.offset + (is_batched ? n * a.strides[0] : 0) + i * a.strides[r] + j * a.strides[r + 1];
+            const std::int64_t bt =
+                b.offset + (is_batched ? n * b.strides[0] : 0) + j * b.strides[r] + k * b.strides[r + 1];
             sum += a.get(at).as_real() * b.get(bt).as_real();
           }
           if (op == OpId::addmm) {
@@ -637,7 +641,9 @@ Evaluation evaluate(const Graph& graph, std::vector<Datum>& inputs, const std::v
     if (const Array* array = std::get_if<Array>(&datum.value)) return Datum{array->clone()};
     return datum;
   };
-  for (const Output& output : graph.outputs) result.outputs.push_back(take(output.value));
+  for (const Output& output : graph.outputs) {
+    result.outputs.push_back(output.kind == OutputKind::Value ? take(output.value) : Datum{});
+  }
   for (const Gradient& gradient : graph.gradients) result.gradients.push_back(take(gradient.value));
   for (const ValueId id : graph.saved) result.saved.push_back(take(id));
   std::vector<Datum> written;
@@ -646,6 +652,24 @@ Evaluation evaluate(const Graph& graph, std::vector<Datum>& inputs, const std::v
     if (graph.effects[i].kind != EffectKind::Copy) continue;
     Array& input = std::get<Array>(inputs[graph.effects[i].input].value);
     Walker::assign(input, std::get<Array>(written[i].value));
+  }
+  // Outputs that are inputs or views, after the effects.
+  for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
+    const Output& output = graph.outputs[i];
+    if (output.kind == OutputKind::Value || output.kind == OutputKind::None) continue;
+    const bool is_input = output.kind == OutputKind::Input || output.kind == OutputKind::ViewOfInput;
+    Datum base = is_input ? inputs[output.index] : result.outputs[output.index];
+    if (output.kind == OutputKind::ViewOfInput || output.kind == OutputKind::ViewOfOutput) {
+      Array view = make_geometry(output.meta);
+      const Array& whole = std::get<Array>(base.value);
+      const TensorMeta& base_meta =
+          is_input ? graph.get_meta(graph.inputs[output.index].value) : graph.outputs[output.index].meta;
+      view.elements = whole.elements;
+      view.offset += whole.offset - base_meta.offset.get_constant();
+      base = {view};
+    }
+    if (const Array* array = std::get_if<Array>(&base.value)) base = {array->clone()};
+    result.outputs[i] = base;
   }
   result.draw_count = walker.draws() - first_draw;
   return result;

@@ -75,9 +75,9 @@ struct Constant {
 };
 
 enum class OutputKind : std::uint8_t {
-  Value,
-  ViewOfInput,   // `value`'s metadata says which view; made by the host on input `index`
-  ViewOfOutput,  // the same on output `index`, which is of kind Value
+  Value,         // a tensor of its own, or a number
+  ViewOfInput,   // made by the host as a strided view of input `index`
+  ViewOfOutput,  // the same on output `index`, which is of kind Value and covers it
   Input,         // the object that was passed as input `index`
   SameOutput,    // the object that is output `index`
   None,
@@ -85,8 +85,11 @@ enum class OutputKind : std::uint8_t {
 
 struct Output {
   OutputKind kind = OutputKind::Value;
-  ValueId value;  // valid but for None
+  ValueId value;  // of kind Value only
   std::uint32_t index = 0;
+  // Sizes, strides and offset that the user sees, the offset counted in the storage of the input or output that is
+  // viewed. Of a Value, they may differ from the value's own: then the host copies.
+  TensorMeta meta;
 };
 
 enum class EffectKind : std::uint8_t {

@@ -597,7 +597,12 @@ class Parser {
         output.kind = is_view ? OutputKind::ViewOfOutput : OutputKind::SameOutput;
         output.index = take_index("the number of an output");
       }
-      output.value = take_value();
+      if (output.kind == OutputKind::Value) {
+        output.value = take_value();
+        output.meta = graph_.get_meta(output.value);
+      }
+      if (is_view && !take_word("as")) fail("\"as\"");
+      if (is_view || take_word("as")) output.meta = take_type().meta;
       graph_.outputs.push_back(output);
     } while (take(","));
   }

@@ -1,5 +1,6 @@
 #include "graph/printer.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -268,6 +269,11 @@ class Printer {
     return true;
   }
 
+  static bool has_same_layout(const TensorMeta& a, const TensorMeta& b) {
+    return a.rank == b.rank && a.offset == b.offset &&
+           std::equal(a.sizes_and_strides, a.sizes_and_strides + 2 * a.rank, b.sizes_and_strides);
+  }
+
   void print_string(std::string_view text) {
     out += '"';
     for (const char c : text) {
@@ -366,22 +372,30 @@ class Printer {
         case OutputKind::Value:
           break;
         case OutputKind::ViewOfInput:
-          out += "view of input " + index + ' ';
-          break;
+          out += "view of input " + index + " as ";
+          print_tensor(output.meta, false);
+          continue;
         case OutputKind::ViewOfOutput:
-          out += "view of output " + index + ' ';
-          break;
+          out += "view of output " + index + " as ";
+          print_tensor(output.meta, false);
+          continue;
         case OutputKind::Input:
-          out += "input " + index + ' ';
-          break;
+          out += "input " + index;
+          continue;
         case OutputKind::SameOutput:
-          out += "output " + index + ' ';
-          break;
+          out += "output " + index;
+          continue;
         case OutputKind::None:
           out += "none";
           continue;
       }
       print_id(output.value);
+      const Value& value = graph_->get_value(output.value);
+      const bool is_given = output.meta.sizes_and_strides != nullptr && value.kind == ValueKind::Tensor;
+      if (is_given && !has_same_layout(output.meta, value.meta)) {
+        out += " as ";
+        print_tensor(output.meta, false);
+      }
     }
     if (!graph_->outputs.empty()) out += '\n';
     for (const Effect& effect : graph_->effects) {

@@ -12,7 +12,7 @@
 //     _ = aten::add_.Tensor(%0 => %9, %1, 1) : float32[8, 4]  functional form: %9 is the new value of %0
 //     backward:
 //     ...
-//     return %4, input 0 %0, view of input 1 %7, view of output 0 %8, output 0 %4, none
+//     return %4, input 0, view of input 1 as float32[4; 2] @3, view of output 0 as float32[2], output 0, none
 //     effect copy input 0 <- %9
 //     gradient of input 0: %12
 //     save %4, %6

@@ -148,14 +148,14 @@ class Verifier {
       const Output& output = graph_.outputs[i];
       const std::string what = "output " + std::to_string(i);
       if (output.kind == OutputKind::None) continue;
-      check_root(output.value, what);
+      if (output.kind == OutputKind::Value) check_root(output.value, what);
+      if (output.kind != OutputKind::Value && output.value.is_valid()) fail(what + " needs no value");
       const bool names_input = output.kind == OutputKind::ViewOfInput || output.kind == OutputKind::Input;
       const bool names_output = output.kind == OutputKind::ViewOfOutput || output.kind == OutputKind::SameOutput;
       if (names_input && output.index >= graph_.inputs.size())
         fail(what + " names input " + std::to_string(output.index));
       if (names_output && (output.index >= graph_.outputs.size() || output.index == i ||
-                           graph_.outputs[output.index].kind == OutputKind::SameOutput ||
-                           graph_.outputs[output.index].kind == OutputKind::ViewOfOutput))
+                           graph_.outputs[output.index].kind != OutputKind::Value))
         fail(what + " names output " + std::to_string(output.index));
     }
     std::vector<bool> has_effect(graph_.inputs.size(), false);

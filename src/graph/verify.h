@@ -6,7 +6,8 @@
 // 4. outs fit returns; kinds of arguments that the row knows (mut arguments are tensors or lists of them).
 // 5. Metadata: as many strides as sizes, sizes not negative, a storage; results of view ops share argument 0's.
 // 6. Outputs, effects and gradients name inputs and outputs that exist; an output that is another one or a view of one
-//    names an output of kind Value. An input with a Copy, SetData or Resize effect is marked mutated, and only those.
+//    names an output of kind Value, and only outputs of that kind have a value. An input with a Copy, SetData or Resize
+//    effect is marked mutated, and only those.
 // Linear in the size of the graph. Returns the first broken one as a text, or "".
 #pragma once
 

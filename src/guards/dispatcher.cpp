@@ -82,6 +82,7 @@ bool is_path_kind(NodeKind kind) {
     case NodeKind::DictItem:
     case NodeKind::SequenceItem:
     case NodeKind::CellContents:
+    case NodeKind::Referent:
     case NodeKind::FunctionField:
     case NodeKind::MethodField:
       return true;

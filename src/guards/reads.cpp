@@ -1,5 +1,9 @@
 #include "guards/reads.h"
 
+#include <algorithm>
+#include <functional>
+#include <vector>
+
 #include "base/check.h"
 #include "guards/facts.h"
 
@@ -183,6 +187,9 @@ ReadResult read_value(NodeKind kind, int32_t n, PyObject* object, PyObject* oper
     case NodeKind::CellContents:
       if (!PyCell_Check(operand)) return {nullptr, false, true};
       return {PyCell_GET(operand)};
+    case NodeKind::Referent:
+      if (!PyWeakref_CheckRefExact(operand)) return {nullptr, false, true};
+      return {PyWeakref_GET_OBJECT(operand)};
     case NodeKind::Slot:
       return read_slot(object, operand);
     case NodeKind::FunctionField:
@@ -203,6 +210,16 @@ ReadResult read_item_by_identity(PyObject* dict, PyObject* key) {
   return {found, false, !ok};
 }
 
+namespace {
+
+bool are_distinct(PyObject* const* objects, size_t count) {
+  std::vector<PyObject*> sorted(objects, objects + count);
+  std::sort(sorted.begin(), sorted.end(), std::less<>());
+  return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+}
+
+}  // namespace
+
 PyObject* run_operation(NodeKind kind, int32_t n, PyObject* object, PyObject* const* operands, size_t count) {
   switch (kind) {
     case NodeKind::Unary:
@@ -214,6 +231,8 @@ PyObject* run_operation(NodeKind kind, int32_t n, PyObject* object, PyObject* co
       return PyObject_RichCompare(operands[0], operands[1], n);
     case NodeKind::Identical:
       return PyBool_FromLong(operands[0] == operands[1]);
+    case NodeKind::Distinct:
+      return PyBool_FromLong(are_distinct(operands, count));
     case NodeKind::Contains:
       return contains(operands[0], operands[1]);
     case NodeKind::GetItem:
@@ -253,6 +272,7 @@ bool is_plain_callable(PyObject* callable) {
 bool is_plain_operation(NodeKind kind, PyObject* const* operands, size_t count) {
   switch (kind) {
     case NodeKind::Identical:
+    case NodeKind::Distinct:
     case NodeKind::Tuple:
     case NodeKind::Slice:
       return true;
@@ -288,7 +308,8 @@ bool is_plain_operation(NodeKind kind, PyObject* const* operands, size_t count) 
 }
 
 bool is_constant_operation(NodeKind kind, PyObject* const* operands, size_t count) {
-  if (kind == NodeKind::Identical || kind == NodeKind::Tuple || kind == NodeKind::Slice) return true;
+  if (kind == NodeKind::Identical || kind == NodeKind::Distinct || kind == NodeKind::Tuple || kind == NodeKind::Slice)
+    return true;
   bool may_change = false;
   for (size_t i = 0; i < count; i++) {
     if (kind == NodeKind::Call && i == 0) continue;

@@ -143,6 +143,7 @@ class StampSet::Repair {
         return has_contents;
       case NodeKind::InstanceDict:
       case NodeKind::Identical:
+      case NodeKind::Distinct:
         return true;
       default:
         return false;

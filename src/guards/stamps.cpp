@@ -276,6 +276,11 @@ void StampSet::stamp_read(int32_t index, OpStamp* stamp) {
       stamp->add_word(word_at(&reinterpret_cast<PyCellObject*>(object)->ob_ref), kNobody);
       trust_address();
       return;
+    case NodeKind::Referent:
+      stamp_type(index, from, is_weak, stamp);
+      stamp->add_word(word_at(&reinterpret_cast<PyWeakReference*>(object)->wr_object), kNobody);
+      trust_address();
+      return;
     case NodeKind::FunctionField: {
       auto* function = reinterpret_cast<PyFunctionObject*>(object);
       stamp_type(index, from, is_weak, stamp);
@@ -341,7 +346,7 @@ void StampSet::stamp_operation(int32_t index, OpStamp* stamp) {
     all_strong = all_strong && trusts_[slot] == Trust::Strong;
   }
   if (!all_known) return;
-  if (op.node() == NodeKind::Identical) {
+  if (op.node() == NodeKind::Identical || op.node() == NodeKind::Distinct) {
     stamp->trust = Trust::Strong;
     stamp->must_hold = true;
     return;

@@ -36,7 +36,17 @@ BufferId Rewriter::add_local(DType dtype, std::int64_t count) {
   return BufferId(static_cast<std::uint32_t>(kernel_.buffers.size() - 1));
 }
 
+ValueId Rewriter::add_constant(DType dtype, std::uint64_t bits) {
+  for (const NodeId id : kernel_.prologue) {
+    const Node& node = kernel_.get(id);
+    if (node.op == ScalarOp::Const && node.dtype == dtype && node.payload == bits) return id;
+  }
+  kernel_.prologue.push_back(add_node(ScalarOp::Const, dtype, {}, bits));
+  return kernel_.prologue.back();
+}
+
 ValueId Rewriter::add_value(const Affine& affine, std::vector<NodeId>& nodes) {
+  if (affine.is_constant()) return add_constant(DType::Int64, static_cast<std::uint64_t>(affine.constant()));
   if (affine.constant() == 0 && affine.terms().size() == 1 && affine.terms()[0].coefficient == 1) {
     return affine.terms()[0].value;
   }

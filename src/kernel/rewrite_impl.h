@@ -24,6 +24,8 @@ class Rewriter {
   LoopId add_loop(Loop loop);
   NodeId add_loop_node(LoopId loop) { return add_node(ScalarOp::Loop, DType::Int64, {}, loop.index()); }
   BufferId add_local(DType dtype, std::int64_t count);
+  // A constant of the prologue, the one that is there if there is one.
+  ValueId add_constant(DType dtype, std::uint64_t bits);
   // An int64 value for the expression: a node that is appended to `nodes`, unless it is a value already.
   ValueId add_value(const Affine& affine, std::vector<NodeId>& nodes);
 

@@ -192,7 +192,7 @@ class StripMiner {
         }
       }
       kernel_.get(kernel_.get(stage_loop).body) = body;
-      sequence.push_back(rewriter_.add_loop_node(stage_loop));
+      if (!body.empty()) sequence.push_back(rewriter_.add_loop_node(stage_loop));
       sequence.insert(sequence.end(), calls.begin(), calls.end());
     }
     std::vector<NodeId>& target = kernel_.get(region);
@@ -213,19 +213,12 @@ class StripMiner {
   Affine make_count(const Loop& loop, std::vector<NodeId>& nodes) {
     const Affine whole = kernel_.get(loop.upper) - kernel_.get(loop.lower);
     if (!loop.limit.is_valid()) return whole;
-    const ValueId length = make_value(whole, nodes);
-    const ValueId rest = make_value(kernel_.get(loop.limit) - kernel_.get(loop.lower), nodes);
+    const ValueId length = rewriter_.add_value(whole, nodes);
+    const ValueId rest = rewriter_.add_value(kernel_.get(loop.limit) - kernel_.get(loop.lower), nodes);
     const ValueId least = rewriter_.add_node(ScalarOp::Min, DType::Int64, {length, rest});
     nodes.push_back(least);
-    const ValueId zero = make_value(0, nodes);
+    const ValueId zero = rewriter_.add_constant(DType::Int64, 0);
     nodes.push_back(rewriter_.add_node(ScalarOp::Max, DType::Int64, {least, zero}));
-    return nodes.back();
-  }
-
-  ValueId make_value(const Affine& affine, std::vector<NodeId>& nodes) {
-    if (!affine.is_constant()) return rewriter_.add_value(affine, nodes);
-    nodes.push_back(
-        rewriter_.add_node(ScalarOp::Const, DType::Int64, {}, static_cast<std::uint64_t>(affine.constant())));
     return nodes.back();
   }
 

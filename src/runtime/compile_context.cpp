@@ -40,6 +40,11 @@ std::vector<Place*> CompileContext::list_places() const {
   for (const auto& [code, places] : codes_) {
     for (const std::unique_ptr<Place>& place : places->places()) result.push_back(place.get());
   }
+  for (size_t i = 0; i < result.size(); i++) {  // it grows
+    for (const EntryRef& entry : result[i]->entries()) {
+      for (const PublishedEntry::Branch& branch : entry->branches()) result.push_back(branch.place.get());
+    }
+  }
   std::sort(result.begin(), result.end(), [](Place* a, Place* b) { return a->serial() < b->serial(); });
   return result;
 }
@@ -51,17 +56,20 @@ uint32_t CompileContext::count_plain_call(PyCodeObject* code) {
 
 void CompileContext::reset() {
   plain_call_counts_.clear();
-  for (Place* place : list_places()) place->reset();
+  std::vector<Place*> tops;
+  for (Place* place : list_places()) {
+    if (!place->is_branch()) tops.push_back(place);  // branches go with their entries
+  }
+  for (Place* place : tops) place->reset();
+  branch_count = 0;
   for (const auto& [code, places] : codes_) places->forget_back_edges();
 }
 
 int CompileContext::traverse(visitproc visit, void* arg) const {
   Py_VISIT(backend_);
-  for (const auto& [code, places] : codes_) {
-    for (const std::unique_ptr<Place>& place : places->places()) {
-      for (const EntryRef& entry : place->entries()) {
-        if (int result = entry->entry().traverse(visit, arg)) return result;
-      }
+  for (Place* place : list_places()) {
+    for (const EntryRef& entry : place->entries()) {
+      if (int result = entry->entry().traverse(visit, arg)) return result;
     }
   }
   return 0;

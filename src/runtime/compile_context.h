@@ -39,7 +39,8 @@ class CompileContext {
   const base::Options options;
   const std::string name;  // of the callable, for messages
   Statistics statistics;
-  uint64_t clock = 0;  // grows with every run of an entry
+  uint64_t clock = 0;        // grows with every run of an entry
+  int32_t branch_count = 0;  // ever made, since the last reset
 
   PyObject* backend() const { return backend_; }
   /// The place at a boundary, made when there is none.
@@ -53,11 +54,12 @@ class CompileContext {
   }
   /// How many places have entries or want a recording.
   int64_t active_place_count() const { return active_place_count_; }
-  /// All places in the order they were made.
+  /// All places in the order they were made, those behind late guards included.
   std::vector<Place*> list_places() const;
   /// Counts a call, in plain mode, of a function without places. Returns how many there were.
   uint32_t count_plain_call(PyCodeObject* code);
   int32_t take_serial() { return next_serial_++; }
+  int32_t take_place_serial() { return next_place_serial_++; }
 
   /// Drops all entries and forgets what was learned; counted statistics stay.
   void reset();

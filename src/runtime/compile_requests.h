@@ -6,8 +6,10 @@
 #include <Python.h>
 
 #include <cstddef>
+#include <memory>
 
 #include "host/cpython/frame.h"
+#include "trace/trace.h"
 
 namespace reprise::runtime {
 
@@ -23,6 +25,15 @@ struct RecordResult {
   PyObject* value = nullptr;  // new reference
 };
 
+/// A recording that begins with the frames of an exit. The host runs them innermost first; each goes through run_frame.
+class BranchRecording {
+ public:
+  virtual ~BranchRecording() = default;
+  virtual bool is_recording() const = 0;
+  /// Runs the next frame. Intact: the recording has ended inside it; the entry, if there is one, is published.
+  virtual RecordResult run_frame(PyThreadState* thread, host::Frame* frame) = 0;
+};
+
 class CompileRequests {
  public:
   virtual ~CompileRequests() = default;
@@ -36,6 +47,11 @@ class CompileRequests {
   /// the instruction at `place`. When the recording ends inside the frame, the frame is left intact at that boundary.
   virtual RecordResult record_from(CompileContext& context, PyThreadState* thread, host::Frame* frame,
                                    Place& place) = 0;
+
+  /// Records what follows the exit of `parent` at `snapshot`; publishes at `place`. Null: such frames can't be
+  /// recorded.
+  virtual std::unique_ptr<BranchRecording> record_branch(CompileContext& context, PyThreadState* thread, Place& place,
+                                                         const trace::Trace& parent, int32_t snapshot) = 0;
 
   /// Whether this thread is recording.
   virtual bool is_recording() const = 0;

@@ -189,10 +189,25 @@ PyObject* vectorcall_as_it_is(PyObject* object, PyObject* const* args, size_t na
   return PyObject_Vectorcall(self->function, args, nargsf, kwnames);
 }
 
+// The program has given the original another class: the object that stands for it follows, and is called anew.
+PyObject* call_after_class_change(PyObject* stand_in, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  PyObject* follow = PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(stand_in)), "__reprise_follow__");
+  PyObject* done = follow == nullptr ? nullptr : PyObject_CallOneArg(follow, stand_in);
+  Py_XDECREF(follow);
+  if (done == nullptr) return nullptr;
+  Py_DECREF(done);
+  return PyObject_Vectorcall(stand_in, args, nargsf, kwnames);
+}
+
 // `type.__call__` as it is now.
 PyObject* vectorcall_type_call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   CompiledFunction* self = cast(object);
   static PyObject* const name = PyUnicode_InternFromString("__call__");
+  if (self->self == nullptr && Py_TYPE(self->original) != self->type && PyVectorcall_NARGS(nargsf) > 0) [[unlikely]] {
+    if (_PyType_Lookup(Py_TYPE(args[0]), name) == object) {
+      return call_after_class_change(args[0], args + 1, static_cast<size_t>(PyVectorcall_NARGS(nargsf) - 1), kwnames);
+    }
+  }
   PyObject* found = _PyType_Lookup(self->type, name);
   if (found != nullptr && PyFunction_Check(found)) [[likely]] {
     if (self->self == nullptr) return call_function(self, found, args, nargsf, kwnames);

@@ -1,11 +1,13 @@
 #include "runtime/dispatch.h"
 
+#include <memory>
 #include <utility>
 
 #include "base/log.h"
 #include "base/result.h"
 #include "guards/dispatcher.h"
 #include "host/cpython/rebuild.h"
+#include "runtime/compile_requests.h"
 #include "runtime/drive.h"
 #include "runtime/errors.h"
 #include "runtime/hook.h"
@@ -26,8 +28,32 @@ struct Continuation {
   host::Frame* root_frame;
   bool is_root_ready = false;
   PyObject* handled_exception = nullptr;  // owned: what the root frame handles where it stands ready
-  std::string graph_break;                // not empty: raise GraphBreak instead of going on
+  std::string graph_break = {};           // not empty: raise GraphBreak instead of going on
+  // Another recorded path behind the late guard that failed, ready to run.
+  EntryRef branch = {};
+  RunState* branch_state = nullptr;
+  // The path is to be recorded from the frames of this exit.
+  Place* branch_place = nullptr;
+  int32_t branch_snapshot = -1;
+  std::unique_ptr<BranchRecording> recording = nullptr;
 };
+
+// `place` is that of the branch behind the guard; it lives as long as the entry.
+bool find_branch(void* data, entry::Entry& entry, const ExitInfo& info, std::span<PyObject* const> args) {
+  Continuation& continuation = *static_cast<Continuation*>(data);
+  Place* place = continuation.entry.find_branch(info.guard);
+  if (place == nullptr) return false;
+  continuation.branch = find_entry(*place, nullptr, entry.trace().globals, args.data(), *continuation.branch_state);
+  if (!continuation.branch) {
+    if (place->should_record()) {
+      continuation.branch_place = place;
+      continuation.branch_snapshot = info.snapshot;
+    }
+    return false;
+  }
+  ++continuation.context.statistics.branch_runs;
+  return true;
+}
 
 std::string describe_exit(const trace::Trace& trace, const ExitInfo& info) {
   std::string text;
@@ -45,7 +71,20 @@ std::string describe_exit(const trace::Trace& trace, const ExitInfo& info) {
   return text;
 }
 
-void plan_after_late_guard(CompileContext& context, const trace::Trace& trace, const ExitInfo& info) {
+// An exit taken often becomes a path of its own, from all of its frames; where that fails, entries at its boundary.
+void plan_after_late_guard(Continuation& continuation, const trace::Trace& trace, const ExitInfo& info) {
+  CompileContext& context = continuation.context;
+  Place* branch = continuation.entry.find_branch(info.guard);
+  if (branch == nullptr && continuation.entry.entry().statistics.guard_exits[info.guard] >= kLateGuardPatience) {
+    branch = continuation.entry.make_branch(info.guard);
+    if (branch != nullptr) {
+      branch->want_recording("behind the guard " + trace::describe_guard(trace, trace.guards[info.guard]) + " at " +
+                             trace::describe_place(trace.frame_states[trace.snapshots[info.snapshot].frame]));
+      continuation.branch_place = branch;
+      continuation.branch_snapshot = info.snapshot;
+    }
+  }
+  if (branch != nullptr && !branch->is_blacklisted) return;
   std::vector<ResumePoint> frames = list_resume_points(trace, info.snapshot);
   if (frames.empty()) return;
   Place& place = context.get_place(frames.back().code, frames.back().unit);
@@ -74,7 +113,7 @@ void on_exit(void* data, entry::Entry& entry, const ExitInfo& info) {
       return;
     case ExitKind::Guard:
       ++context.statistics.late_guard_exits;
-      plan_after_late_guard(context, trace, info);
+      plan_after_late_guard(continuation, trace, info);
       break;
     case ExitKind::End:
       ++context.statistics.opaque_calls;
@@ -84,7 +123,10 @@ void on_exit(void* data, entry::Entry& entry, const ExitInfo& info) {
       }
       break;
   }
-  if (context.options.fullgraph) continuation.graph_break = describe_exit(trace, info);
+  if (context.options.fullgraph) {
+    continuation.graph_break = describe_exit(trace, info);
+    continuation.branch_place = nullptr;
+  }
 }
 
 PyObject* continue_frame(void* data, PyThreadState* thread, host::Frame* frame, int throwflag) {
@@ -92,6 +134,17 @@ PyObject* continue_frame(void* data, PyThreadState* thread, host::Frame* frame, 
   if (!continuation.graph_break.empty()) {
     raise_graph_break(std::exchange(continuation.graph_break, {}));
     if (!raise_at_boundary(thread, frame)) return nullptr;
+  }
+  if (continuation.branch_place != nullptr && throwflag == 0) {
+    Place* place = std::exchange(continuation.branch_place, nullptr);
+    continuation.recording = continuation.context.requests.record_branch(
+        continuation.context, thread, *place, continuation.entry.entry().trace(), continuation.branch_snapshot);
+    if (continuation.recording == nullptr) place->note_recording_failed("its frames can not be recorded together");
+  }
+  if (continuation.recording != nullptr && continuation.recording->is_recording()) {
+    RecordResult result = continuation.recording->run_frame(thread, frame);
+    if (result.frame == RecordResult::Frame::Gone) return result.value;
+    throwflag = 0;
   }
   // The root frame is not driven from here: its driver goes on with it, so that the C stack does not grow.
   if (frame == continuation.root_frame && throwflag == 0) {
@@ -101,6 +154,20 @@ PyObject* continue_frame(void* data, PyThreadState* thread, host::Frame* frame, 
   }
   DriveScope scope(continuation.context);
   return drive(continuation.context, thread, frame, throwflag);
+}
+
+ServeResult finish_serving(Continuation& continuation, const ExitInfo& info, host::Frame* root_frame, PyObject* value) {
+  ServeResult result{continuation.is_root_ready, true, value};
+  if (result.is_frame_ready) {
+    // Rebuilding has put back what was handled outside of the frame.
+    PyErr_SetHandledException(continuation.handled_exception);
+    Py_XDECREF(continuation.handled_exception);
+    // Only a trace that was cut goes once round its loop and ends where it began.
+    const trace::Trace& trace = continuation.entry.entry().trace();
+    result.made_progress =
+        host::get_next_unit(root_frame) != trace.unit || (info.kind == ExitKind::End && is_cut(trace));
+  }
+  return result;
 }
 
 }  // namespace
@@ -161,23 +228,21 @@ std::string describe_miss(Place& place, PyObject* function, PyObject* globals, P
 
 ServeResult serve(CompileContext& context, PyThreadState* thread, EntryRef entry, RunState& state,
                   host::Frame* root_frame) {
-  Continuation continuation{context, *entry, root_frame, false, nullptr, {}};
   ++context.statistics.entry_runs;
-  ExitInfo info;
-  info.on_exit = on_exit;
   PauseScope pause;
-  PyObject* value = run_entry(thread, entry->entry(), state, root_frame, continue_frame, &continuation, &info);
-  ServeResult result{continuation.is_root_ready, true, value};
-  if (result.is_frame_ready) {
-    // Rebuilding has put back what was handled outside of the frame.
-    PyErr_SetHandledException(continuation.handled_exception);
-    Py_XDECREF(continuation.handled_exception);
-    // Only a trace that was cut goes once round its loop and ends where it began.
-    const trace::Trace& trace = entry->entry().trace();
-    result.made_progress =
-        host::get_next_unit(root_frame) != trace.unit || (info.kind == ExitKind::End && is_cut(trace));
+  RunState states[2];
+  RunState* current = &state;
+  for (int turn = 0;; turn ^= 1) {
+    Continuation continuation{context, *entry, root_frame};
+    continuation.branch_state = &states[turn];
+    ExitInfo info;
+    info.on_exit = on_exit;
+    info.find_branch = find_branch;
+    PyObject* value = run_entry(thread, entry->entry(), *current, root_frame, continue_frame, &continuation, &info);
+    if (!info.is_branch_taken) return finish_serving(continuation, info, root_frame, value);
+    entry = continuation.branch;
+    current = &states[turn];
   }
-  return result;
 }
 
 }  // namespace reprise::runtime

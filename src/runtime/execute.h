@@ -11,6 +11,7 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <span>
 
 #include "entry/entry.h"
 #include "host/cpython/frame.h"
@@ -31,6 +32,11 @@ enum class ExitKind : uint8_t {
 struct ExitInfo {
   // Set by the caller. Called before frames are resumed; must neither run Python code nor change the exception state.
   void (*on_exit)(void* context, entry::Entry& entry, const ExitInfo& info) = nullptr;
+  // Set by the caller or nullptr: asked at a late guard that failed, before on_exit; `args` are borrowed, in the layout
+  // of a branch (Trace::branch_frames). True: the caller goes on with them, and run_entry comes back at once
+  // (is_branch_taken, result nullptr); the root frame is untouched.
+  bool (*find_branch)(void* context, entry::Entry& entry, const ExitInfo& info,
+                      std::span<PyObject* const> args) = nullptr;
 
   // Set by run_entry.
   RunStatus status = RunStatus::Returned;
@@ -38,6 +44,7 @@ struct ExitInfo {
   int32_t guard = -1;     // ExitKind::Guard: in Trace::guards
   int32_t item = -1;      // in Trace::items; -1 for End
   int32_t snapshot = -1;  // in Trace::snapshots; -1: an error that no frame of the trace saw
+  bool is_branch_taken = false;
 };
 
 /// The slots of one run, from check_guards to the end of run_entry. Drops what it holds.

@@ -79,6 +79,15 @@ class FrameBuilder {
   }
 
   std::vector<host::FrameSpec>& specs() { return specs_; }
+  /// What the frames are made of, as the arguments of a branch.
+  std::span<PyObject* const> list_arguments() {
+    arguments_ = frame_slots_;
+    for (size_t i = 0; i < specs_.size(); i++) {
+      if (program_.frames[i].is_function_made) arguments_.push_back(functions_[i]);
+      if (specs_[i].mode == host::ResumeMode::PushValue) arguments_.push_back(specs_[i].mode_value);
+    }
+    return arguments_;
+  }
   PyObject* handled_exception() const { return handled_exception_; }
 
  private:
@@ -188,6 +197,7 @@ class FrameBuilder {
   std::vector<PyObject*> operands_;
   std::vector<PyObject*> frame_slots_;  // of all frames; resume_chain takes the references and leaves NULL
   std::vector<PyObject*> functions_;
+  std::vector<PyObject*> arguments_;  // borrowed
   std::vector<host::FrameSpec> specs_;
   PyObject* handled_exception_ = nullptr;
 };
@@ -219,10 +229,11 @@ const ExitProgram* find_program(Entry& entry, const ExitInfo& info) {
 }  // namespace
 
 PyObject* take_exit(PyThreadState* thread, Entry& entry, RunState& state, host::Frame* root_frame,
-                    host::ContinueFrame continue_frame, void* context, const ExitInfo& info) {
+                    host::ContinueFrame continue_frame, void* context, ExitInfo& info) {
   PendingException exception;
   if (info.kind == ExitKind::Error) exception.take();
-  if (info.on_exit != nullptr) info.on_exit(context, entry, info);
+  const bool may_branch = info.kind == ExitKind::Guard && info.find_branch != nullptr;
+  if (!may_branch && info.on_exit != nullptr) info.on_exit(context, entry, info);
   if (info.snapshot < 0) {
     state.clear();
     exception.restore();
@@ -238,6 +249,13 @@ PyObject* take_exit(PyThreadState* thread, Entry& entry, RunState& state, host::
   PendingException failure;
   if (!is_built) failure.take();
   state.clear();
+  if (may_branch) {
+    if (is_built && info.find_branch(context, entry, info, builder.list_arguments())) {
+      info.is_branch_taken = true;
+      return nullptr;
+    }
+    if (info.on_exit != nullptr) info.on_exit(context, entry, info);
+  }
   if (!is_built) {
     failure.restore();
     return leave_raising(thread, root_frame);

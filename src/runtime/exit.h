@@ -16,6 +16,6 @@ namespace reprise::runtime {
 /// ExitKind::Error: the exception that is set is raised in the innermost frame (in the outermost one, if the snapshot
 /// is not exact). Returns what run_entry returns.
 PyObject* take_exit(PyThreadState* thread, entry::Entry& entry, RunState& state, host::Frame* root_frame,
-                    host::ContinueFrame continue_frame, void* context, const ExitInfo& info);
+                    host::ContinueFrame continue_frame, void* context, ExitInfo& info);
 
 }  // namespace reprise::runtime

@@ -13,6 +13,8 @@ namespace {
 // Recordings whose entries have not run yet that are free; behind them the n-th waits for 2^n misses.
 constexpr uint32_t kFreeRecordings = 8;
 constexpr uint32_t kMaxWaitBits = 12;
+// Branches of one context: a loop that ends anew at each call would make them for ever.
+constexpr int32_t kMaxBranches = 256;
 
 // Several contexts may watch one instruction: how many do, by instruction, in the CodeInfo.
 using WatchCounts = std::vector<uint32_t>;
@@ -44,6 +46,7 @@ bool calls_torch(const entry::Entry& entry) {
 
 bool ends_where_it_began(const trace::Trace& trace) {
   if (trace.end != trace::EndKind::Exit || trace.is_call_entry) return false;
+  if (!trace.branch_frames.empty()) return trace.snapshots[trace.end_snapshot].item == 0;
   const trace::FrameState& innermost = trace.frame_states[trace.snapshots[trace.end_snapshot].frame];
   return innermost.caller < 0 && innermost.unit == trace.unit && !is_cut(trace);
 }
@@ -55,6 +58,23 @@ PublishedEntry::PublishedEntry(Place& place, std::unique_ptr<entry::Entry> entry
 
 PublishedEntry::~PublishedEntry() = default;
 
+Place* PublishedEntry::find_branch(int32_t guard) const {
+  for (const Branch& branch : branches_) {
+    if (branch.guard == guard) return branch.place.get();
+  }
+  return nullptr;
+}
+
+Place* PublishedEntry::make_branch(int32_t guard) {
+  if (place_ == nullptr) return nullptr;
+  CompileContext& context = place_->context();
+  if (context.branch_count >= kMaxBranches) return nullptr;
+  ++context.branch_count;
+  branches_.push_back(
+      {guard, std::unique_ptr<Place>(new Place(place_->owner_, Place::kBranchUnit, context.take_place_serial()))});
+  return branches_.back().place.get();
+}
+
 Place::Place(CodePlaces& owner, int32_t unit, int32_t serial) : owner_(owner), unit_(unit), serial_(serial) {}
 
 Place::~Place() { reset(); }
@@ -64,6 +84,7 @@ CompileContext& Place::context() const { return owner_.context(); }
 PyCodeObject* Place::code() const { return owner_.code(); }
 
 void Place::update_activity() {
+  if (is_branch()) return;
   if (is_active_ == is_idle()) {
     is_active_ = !is_active_;
     owner_.set_active(*this, is_active_);
@@ -128,7 +149,7 @@ void Place::publish(std::unique_ptr<entry::Entry> entry) {
     note_recording_failed("nothing could be recorded here: " + entry->trace().end_text);
     return;
   }
-  if (!is_root && !owner.options.keep_plain_entries && kHasTorch && !calls_torch(*entry)) {
+  if (!is_root && !is_branch() && !owner.options.keep_plain_entries && kHasTorch && !calls_torch(*entry)) {
     note_recording_failed("nothing of PyTorch is called from here");
     return;
   }

@@ -48,7 +48,16 @@ class PublishedEntry {
   const int32_t serial;   // the n-th entry of its context, from 0
   const std::string why;  // why it was recorded: "first call", the guard that failed, the exit it starts behind
   uint64_t run_count = 0;
-  uint64_t last_used = 0;       // CompileContext::clock when it ran last
+  uint64_t last_used = 0;  // CompileContext::clock when it ran last
+  /// What goes on where a late guard of this entry fails, by index in Trace::guards.
+  struct Branch {
+    int32_t guard;
+    std::unique_ptr<Place> place;
+  };
+  const std::vector<Branch>& branches() const { return branches_; }
+  Place* find_branch(int32_t guard) const;
+  /// Null: the context has too many branches, or the entry is out of service.
+  Place* make_branch(int32_t guard);
   bool is_end_planned = false;  // the places behind its end have been made
 
  private:
@@ -57,6 +66,7 @@ class PublishedEntry {
   ~PublishedEntry();
 
   std::unique_ptr<entry::Entry> entry_;
+  std::vector<Branch> branches_;
   Place* place_;
   int32_t reference_count_ = 0;
 };
@@ -90,6 +100,7 @@ class EntryRef {
 class Place {
  public:
   static constexpr int kMaxFailures = 2;
+  static constexpr int32_t kBranchUnit = -1;
 
   ~Place();
   Place(const Place&) = delete;
@@ -98,6 +109,8 @@ class Place {
   CompileContext& context() const;
   PyCodeObject* code() const;
   int32_t unit() const { return unit_; }
+  /// Behind a late guard of an entry, with all its frames: at no boundary of one code object.
+  bool is_branch() const { return unit_ == kBranchUnit; }
   /// The n-th place of its context, from 0.
   int32_t serial() const { return serial_; }
   bool is_call_entry() const { return unit_ == 0; }
@@ -143,6 +156,7 @@ class Place {
 
  private:
   friend class CodePlaces;
+  friend class PublishedEntry;
   Place(CodePlaces& owner, int32_t unit, int32_t serial);
   void update_activity();
   void update_dispatcher();

@@ -65,7 +65,11 @@ PlaceReport report_place(Place& place) {
   PyCodeObject* code = place.code();
   PlaceReport report;
   report.file = to_text(code->co_filename);
-  report.line = place.unit() == 0 ? code->co_firstlineno
+  if (place.is_branch()) {
+    report.unit = place.unit();
+    report.file = place.why;
+  }
+  report.line = place.unit() <= 0 ? code->co_firstlineno
                                   : PyCode_Addr2Line(code, place.unit() * static_cast<int>(sizeof(uint16_t)));
   report.function = to_text(code->co_qualname);
   report.unit = place.unit();

@@ -61,7 +61,7 @@ class Describer {
     auto operand = [&](size_t i) { return describe(operands[i], depth + 1); };
     switch (value.kind) {
       case NodeKind::Arg:
-        return name_of_slot(trace_.code, value.n);
+        return name_of_argument(value.n);
       case NodeKind::Const:
         return describe_constant(value.object);
       case NodeKind::InstanceDict:
@@ -74,6 +74,8 @@ class Describer {
         return "len(" + operand(0) + ")";
       case NodeKind::CellContents:
         return describe_contents(operands[0], depth);
+      case NodeKind::Referent:
+        return operand(0) + "()";
       case NodeKind::Slot:
         return operand(0) + "." + name_of_descriptor(value.object);
       case NodeKind::FunctionField: {
@@ -92,6 +94,11 @@ class Describer {
         return "(" + operand(0) + " " + text_of_compare(value.n) + " " + operand(1) + ")";
       case NodeKind::Identical:
         return "(" + operand(0) + " is " + operand(1) + ")";
+      case NodeKind::Distinct: {
+        std::string text = "distinct(";
+        for (size_t i = 0; i < operands.size(); i++) text += (i ? ", " : "") + operand(i);
+        return text + ")";
+      }
       case NodeKind::Contains:
         return "(" + operand(1) + " in " + operand(0) + ")";
       case NodeKind::GetItem:
@@ -115,6 +122,17 @@ class Describer {
   }
 
  private:
+  std::string name_of_argument(int32_t n) const {
+    for (size_t i = trace_.branch_frames.size(); i-- > 0;) {
+      const Trace::BranchFrame& frame = trace_.branch_frames[i];
+      if (n < frame.first_slot) continue;
+      const bool is_innermost = i + 1 == trace_.branch_frames.size();
+      return (is_innermost ? "" : unquoted(frame.code->co_name) + "()'s ") +
+             name_of_slot(frame.code, n - frame.first_slot);
+    }
+    return name_of_slot(trace_.code, n);
+  }
+
   static std::string name_of_descriptor(PyObject* descriptor) {
     PyTypeObject* type = descriptor == nullptr ? nullptr : Py_TYPE(descriptor);
     if (type == &PyGetSetDescr_Type || type == &PyMemberDescr_Type) {

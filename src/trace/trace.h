@@ -153,6 +153,14 @@ class Trace {
   int32_t unit = 0;              // where the root frame was entered (0 units before RESUME: a call)
   bool is_call_entry = true;     // entered by a call: Arg n is parameter slot n
   int32_t slot_count = 0;        // Arg n < slot_count
+  /// A branch begins where a late guard of another trace failed, with all frames of that exit. Its arguments are their
+  /// slots, outermost frame first, and then, frame by frame, the function if it was made in the other trace, and the
+  /// value to push (ResumeMode::PushValue). One row a frame; empty: no branch.
+  struct BranchFrame {
+    PyCodeObject* code;  // borrowed from the frame states
+    int32_t first_slot;
+  };
+  std::vector<BranchFrame> branch_frames;
 
   // ---- the end
   EndKind end = EndKind::Return;

@@ -1,4 +1,6 @@
 // The oracle of code generation: compiled random kernels give what the interpreter gives, bit for bit.
+//
+// REPRISE_FUZZ_SEED=n runs that seed alone; REPRISE_FUZZ_MORE=n runs n times as many, each from where the last ended.
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -69,6 +71,10 @@ std::string check_case(Machine& machine, KernelCase& one, codegen::Tier tier) {
 void run_fuzz(Machine& machine, std::uint32_t first, std::uint32_t count, codegen::Tier tier, bool is_large) {
   constexpr std::int64_t kLarge[] = {64, 100, 513, 1000, 4096, 5000, 9001};
   const char* only = std::getenv("REPRISE_FUZZ_SEED");
+  if (const char* more = std::getenv("REPRISE_FUZZ_MORE")) {
+    count *= static_cast<std::uint32_t>(std::strtoul(more, nullptr, 10));
+    first *= 1000;
+  }
   int failures = 0;
   for (std::uint32_t seed = first; seed < first + count && failures < 3; ++seed) {
     if (only != nullptr && seed != std::strtoul(only, nullptr, 10)) continue;

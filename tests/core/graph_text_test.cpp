@@ -32,7 +32,7 @@ constexpr const char* kEverything = R"(graph {
   vendor::nothing()
   forward:
   vendor::nothing(%8)
-  return %4, input 0 %0, view of input 1 %1, view of output 0 %4, output 0 %4, none
+  return %4, input 0, view of input 1 as float32[4; 2] @3, view of output 0 as float32[2], output 0, none
   effect bump input 0
   gradient of input 0: %4
   gradient of input 1: _
@@ -71,9 +71,9 @@ TEST("the verifier finds broken graphs") {
   Builder builder(graph);
   const ValueId x = builder.add_input({2, 3}, reprise::types::DType::Float32);
   EXPECT_EQ(find_graph_error(graph), "");
-  graph.outputs.push_back({OutputKind::Value, ValueId(7), 0});
+  graph.outputs.push_back({OutputKind::Value, ValueId(7), 0, {}});
   EXPECT_EQ(find_graph_error(graph), "output 0 is %7, which is not computed");
-  graph.outputs[0] = {OutputKind::ViewOfInput, x, 4};
+  graph.outputs[0] = {OutputKind::ViewOfInput, {}, 4, graph.get_meta(x)};
   EXPECT_EQ(find_graph_error(graph), "output 0 names input 4");
   graph.outputs.clear();
   graph.form = Form::Functional;

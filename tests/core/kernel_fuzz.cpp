@@ -203,8 +203,8 @@ class Generator {
     const std::int64_t rows = 1 + roll(3);
     const ValueId param = roll(2) == 0 ? add_param(roll(2) == 0 ? DType::Float64 : DType::Int64) : ValueId();
     const std::vector<ValueId> constants = make_constants();
-    const ValueId row = b_.begin_parallel(rows);
-    const ValueId column = b_.begin_loop(LoopKind::Vector, 0, length_);
+    const ValueId row = b_.begin_parallel(roll(3) == 0 ? Affine(add_int_param(rows)) : Affine(rows));
+    const ValueId column = begin_columns();
     std::vector<ValueId> values = make_loads(row, column, rows, 1 + static_cast<int>(roll(4)));
     const std::vector<ValueId> loads = values;
     values.insert(values.end(), constants.begin(), constants.end());
@@ -225,6 +225,29 @@ class Generator {
     if (roll(2) == 0) store_row_major(row, column, rows, pick(values), true);
     b_.end_loop();
     b_.end_loop();
+  }
+
+  ValueId add_int_param(std::int64_t value) {
+    data_.scalars.push_back(value);
+    return b_.add_param(DType::Int64);
+  }
+
+  // A vector loop over [0, length) or a part of it, with bounds of some kind.
+  ValueId begin_columns() {
+    switch (roll(6)) {
+      case 0:
+        return b_.begin_loop(LoopKind::Vector, 0, add_int_param(length_));
+      case 1: {  // a part, by parameters
+        const std::int64_t lower = roll(static_cast<std::uint32_t>(length_));
+        return b_.begin_loop(LoopKind::Vector, add_int_param(lower), Affine(add_int_param(length_ - lower)) + lower);
+      }
+      case 2:
+        return b_.begin_loop_with_limit(LoopKind::Vector, length_ / 3, add_int_param(length_ + 3), length_);
+      case 3:
+        return b_.begin_loop_with_limit(LoopKind::Vector, 0, length_ + 8, add_int_param(length_));
+      default:
+        return b_.begin_loop(LoopKind::Vector, 0, length_);
+    }
   }
 
   ValueId add_param(DType dtype) {
@@ -263,7 +286,7 @@ class Generator {
       const std::int64_t outer = is_split ? 3 : 1;
       ValueId part;
       if (is_split) part = b_.begin_loop(LoopKind::Serial, 0, outer);
-      const ValueId column = b_.begin_loop(LoopKind::Vector, 0, length_);
+      const ValueId column = begin_columns();
       std::vector<ValueId> values = make_loads(row, column, rows, 1 + static_cast<int>(roll(2)));
       const std::vector<ValueId> loads = values;
       values.insert(values.end(), known.begin(), known.end());

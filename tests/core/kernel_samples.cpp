@@ -87,8 +87,7 @@ class SampleBuilder {
     const BufferId x = b_.add_buffer(kFloat, kRead, n), y = b_.add_buffer(kFloat, kWrite, n);
     const ValueId j = begin_elements(n);
     const ValueId v = b_.load(x, j);
-    const ValueId sigmoid =
-        div(number(1), add(sleef(MathFunction::Exp, b_.op(ScalarOp::Neg, v)), number(1)));
+    const ValueId sigmoid = div(number(1), add(sleef(MathFunction::Exp, b_.op(ScalarOp::Neg, v)), number(1)));
     const ValueId left = mul(sleef(MathFunction::Tanh, v), sigmoid);
     const ValueId log = sleef(MathFunction::Log, add(sleef(MathFunction::Exp, v), number(1)));
     b_.store(y, j, add(left, mul(log, sleef(MathFunction::Erf, v))));
@@ -212,7 +211,8 @@ class SampleBuilder {
   }
 
   KernelSample make_cross_entropy() && {
-    const BufferId x = b_.add_buffer(kFloat, kRead, rows_ * columns_), target = b_.add_buffer(DType::Int64, kRead, rows_);
+    const BufferId x = b_.add_buffer(kFloat, kRead, rows_ * columns_),
+                   target = b_.add_buffer(DType::Int64, kRead, rows_);
     const BufferId loss = b_.add_buffer(kFloat, kWrite, rows_);
     const ValueId i = b_.begin_parallel(rows_);
     const ValueId most = b_.accumulator(Combine::Max, kFloat);
@@ -272,7 +272,8 @@ class SampleBuilder {
   KernelSample make_batch_norm_statistics() && {
     constexpr std::int64_t kChannels = 4;
     const BufferId x = b_.add_buffer(kFloat, kRead, rows_ * kChannels * columns_);
-    const BufferId mean_out = b_.add_buffer(kFloat, kWrite, kChannels), var_out = b_.add_buffer(kFloat, kWrite, kChannels);
+    const BufferId mean_out = b_.add_buffer(kFloat, kWrite, kChannels),
+                   var_out = b_.add_buffer(kFloat, kWrite, kChannels);
     const ValueId c = b_.begin_parallel(kChannels);
     const ValueId count = number(static_cast<double>(rows_ * columns_));
     const auto index = [&](ValueId n, ValueId j) {
@@ -298,7 +299,8 @@ class SampleBuilder {
 
   KernelSample make_transpose_add() && {
     constexpr std::int64_t kTile = 64;
-    const BufferId a = b_.add_buffer(kFloat, kRead, rows_ * columns_), c = b_.add_buffer(kFloat, kRead, rows_ * columns_);
+    const BufferId a = b_.add_buffer(kFloat, kRead, rows_ * columns_),
+                   c = b_.add_buffer(kFloat, kRead, rows_ * columns_);
     const BufferId y = b_.add_buffer(kFloat, kWrite, rows_ * columns_);
     const ValueId unit = b_.begin_parallel((rows_ + kTile - 1) / kTile);
     const ValueId block = b_.begin_loop(LoopKind::Serial, 0, columns_, kTile);

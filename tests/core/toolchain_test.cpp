@@ -19,8 +19,9 @@ Kernel make_kernel(double number, bool calls) {
   const BufferId x = b.add_buffer(DType::Float32, kRead, 8), y = b.add_buffer(DType::Float32, kWrite, 8);
   const ValueId i = b.begin_parallel(8);
   const ValueId value = b.load(x, i);
-  b.store(y, i, calls ? b.math(MathFunction::Sin, Numerics::Libm, value)
-                      : b.op(ScalarOp::Add, value, b.constant(DType::Float32, number)));
+  b.store(y, i,
+          calls ? b.math(MathFunction::Sin, Numerics::Libm, value)
+                : b.op(ScalarOp::Add, value, b.constant(DType::Float32, number)));
   b.end_loop();
   return std::move(b).finish();
 }

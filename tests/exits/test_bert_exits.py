@@ -25,7 +25,6 @@ def twins_of(name="bert"):
     return plain, inner, compiled(inner)
 
 
-@pytest.mark.xfail(IS_REPRISE, reason="an entry behind a late guard still exits through it each time")
 def test_a_padded_mask_costs_at_most_two_exits_before_its_path_is_recorded():
     plain, _, tested = twins_of()
     calls = [make_inputs("bert", tiny=True, seed=i) for i in range(12)]

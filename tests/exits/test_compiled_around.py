@@ -75,7 +75,6 @@ def test_a_loop_of_exits_is_compiled_around_them(capsys):
         assert spent["runs"] >= 5 * 6, spent
 
 
-@pytest.mark.xfail(IS_REPRISE, reason="a guard that never fails is not an exit that was taken")
 @reprise_only
 def test_explain_names_the_lines_of_a_loop_of_exits(capsys):
     tested = compiled(noisy_loop)

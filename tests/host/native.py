@@ -1,6 +1,6 @@
 """The extension module reprise._C without the package around it, which wants torch.
 
-    from tests.host.native import C
+from tests.host.native import C
 """
 
 import importlib.util

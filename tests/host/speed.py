@@ -1,6 +1,6 @@
 """Speed of plain evaluation against CPython's own evaluator. Prints a table; not a test.
 
-    python tests/host/speed.py
+python tests/host/speed.py
 """
 
 import math

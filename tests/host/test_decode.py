@@ -16,7 +16,13 @@ subprocess tarfile textwrap threading tokenize traceback types typing unittest.m
 xml.dom.minidom zipfile"""
 # What is left to CPython on purpose.
 HANDED_OVER = {
-    "IMPORT_STAR", "PRINT_EXPR", "INTERPRETER_EXIT", "ENTER_EXECUTOR", "RESERVED", "EXIT_INIT_CHECK", "DO_TRACING",
+    "IMPORT_STAR",
+    "PRINT_EXPR",
+    "INTERPRETER_EXIT",
+    "ENTER_EXECUTOR",
+    "RESERVED",
+    "EXIT_INIT_CHECK",
+    "DO_TRACING",
 }
 # Read together with the instruction behind them.
 PREFIXES = {"EXTENDED_ARG", "CACHE", "KW_NAMES", "PRECALL"}

@@ -1,8 +1,10 @@
 """Python's ways to call: arguments, closures, defaults, partials, recursion, callbacks from C."""
 
+import copy
 import functools
 import operator
 
+import pytest
 import torch
 from twins import ONE_ENTRY, call, check, check_function, rnd, vectors
 
@@ -442,3 +444,40 @@ def test_numbers_that_only_scale_a_tensor_do_not_record_again():
         return (x * k + s) / (k + 1)
 
     check_function(f, [call(rnd(i, 3), 0.5 + i, float(i)) for i in range(6)], promise=ONE_ENTRY)
+
+
+class Hooked:
+    """Attribute hooks in Python that only read, as those of configuration classes; `log` makes them write."""
+
+    names = {"width": "size"}
+
+    def __init__(self, log=None):
+        self.size, self.parts, self.log = 2, [1, 2], log
+
+    def __getattribute__(self, key):
+        names = super().__getattribute__("__dict__").get("alias", Hooked.names)
+        if key in names:
+            key = names[key]
+        log = super().__getattribute__("__dict__").get("log")
+        if log is not None:
+            log.append(key)
+        return super().__getattribute__(key)
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_attribute_hooks_behind_a_deep_copy(writes):
+    def make():
+        log = [] if writes else None
+        hooked, table = Hooked(log), [1.0, 2.0, 3.0]
+
+        def f(x):
+            twin = copy.deepcopy(hooked)
+            total = 0.0
+            for k in table:  # lists are read at entry unless the hooks may have written them
+                if k > 1.5:
+                    total = total + k
+            return x * total + twin.width, twin.parts, len(log or ())
+
+        return f
+
+    check(make, vectors(4), promise=None if writes else ONE_ENTRY)

@@ -1,6 +1,7 @@
 """Lists, dicts, sets, strings and the iterators over them: made, read, changed, passed in and handed out."""
 
 import collections
+import copy
 import heapq
 import itertools
 import string
@@ -461,3 +462,58 @@ def test_large_dicts_and_lists():
 
     calls = [call({f"k{j}": rnd(i + j, 1) for j in range(100)}, list(range(100))) for i in range(3)]
     check_function(f, calls, promise=ONE_ENTRY)
+
+
+def test_a_set_of_the_module_s_tensors_is_asked_at_entry():
+    class Tied(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(3)
+            self.a, self.b, self.c = (torch.nn.Parameter(torch.randn(3)) for _ in range(3))
+            self.twin = self.a
+
+        def forward(self, x, tie):
+            seen, names = set(), []
+            for name in ("a", "b", "twin", "c"):
+                p = getattr(self, name)
+                if p in seen:
+                    continue
+                seen.add(p)
+                names.append(name)
+                x = x * p
+            x = x + len(set(self.parameters())) + len({*(p for p in self.parameters())})
+            return x, names, len(seen), self.b in seen
+
+    tied = Tied()
+    calls = [call(rnd(i, 3), False) for i in range(4)]
+    check(lambda: copy.deepcopy(tied), calls, promise=ONE_ENTRY)
+
+
+def test_tensors_that_become_one_object_are_noticed():
+    def make():
+        torch.manual_seed(3)
+        model = torch.nn.Module()
+        model.a, model.b = torch.nn.Parameter(torch.randn(3)), torch.nn.Parameter(torch.randn(3))
+
+        def f(x, step):
+            if step == 3:
+                model.b = model.a
+            for p in model.parameters():
+                x = x * p
+            return x
+
+        return f
+
+    check(make, [call(rnd(i, 3), i) for i in range(6)])
+
+
+def test_a_set_of_tensors_of_the_trace():
+    def f(x):
+        y = x * 2
+        s = {x, y} if False else set()
+        s.add(x)
+        s.add(y)
+        s.add(x)
+        return y + len(s), x in s, (x + 1) in s
+
+    check_function(f, vectors())

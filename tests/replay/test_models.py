@@ -38,13 +38,7 @@ def test_gradients_through_a_compiled_model(name):
     check(lambda: make_model(name, tiny=True, training=True), calls, grads=True)
 
 
-def make_training_names():
-    """T5 deep-copies its configuration, whose class runs Python of its own: lists are read late behind it."""
-    gap = pytest.mark.xfail(IS_REPRISE, reason="late facts behind a deep copy end the trace inside the optimizer")
-    return [pytest.param(name, marks=gap) if name == "t5" else name for name in MODELS]
-
-
-@pytest.mark.parametrize("name", make_training_names())
+@pytest.mark.parametrize("name", MODELS)
 def test_training_steps_are_bit_equal(name):
     twins = []
     for wrap in (lambda p: p, compiled):

@@ -58,12 +58,14 @@ def check(tmp_path):
 
 
 def test_includes_that_the_table_allows_pass(check):
-    assert not check({
-        "host/cpython/frame.h": '#include <Python.h>\n#include <vector>\n#include "base/check.h"\n',
-        "host/cpython/v311.h": "#include <internal/pycore_frame.h>\n",
-        "trace/print.cpp": '#include "trace/trace.h"\n#include "host/cpython/frame.h"\n#include <stdio.h>\n',
-        "types/dtype.cpp": '#include "types/dtype.h"\n#include "base/check.h"\n',
-    })
+    assert not check(
+        {
+            "host/cpython/frame.h": '#include <Python.h>\n#include <vector>\n#include "base/check.h"\n',
+            "host/cpython/v311.h": "#include <internal/pycore_frame.h>\n",
+            "trace/print.cpp": '#include "trace/trace.h"\n#include "host/cpython/frame.h"\n#include <stdio.h>\n',
+            "types/dtype.cpp": '#include "types/dtype.h"\n#include "base/check.h"\n',
+        }
+    )
 
 
 def test_an_include_of_a_lower_folder_is_named_with_file_and_line(check):
@@ -85,10 +87,12 @@ def test_foreign_headers_are_refused_where_the_table_does_not_name_them(check):
 
 
 def test_internal_headers_of_cpython_are_refused_outside_the_named_files(check):
-    messages = check({
-        "host/cpython/frame.h": "#include <internal/pycore_frame.h>\n",
-        "trace/v311.h": '#include "internal/pycore_frame.h"\n',
-    })
+    messages = check(
+        {
+            "host/cpython/frame.h": "#include <internal/pycore_frame.h>\n",
+            "trace/v311.h": '#include "internal/pycore_frame.h"\n',
+        }
+    )
     assert messages == [
         "src/host/cpython/frame.h:1: <internal/pycore_frame.h> is internal to CPython; allowed here only in: v3??.h",
         "src/trace/v311.h:1: <internal/pycore_frame.h> is internal to CPython; allowed here only in: no file",
@@ -96,18 +100,22 @@ def test_internal_headers_of_cpython_are_refused_outside_the_named_files(check):
 
 
 def test_a_private_header_stays_in_its_folder(check):
-    assert check({
-        "host/cpython/frame_impl.h": "",
-        "host/cpython/frame.cpp": '#include "host/cpython/frame_impl.h"\n',
-        "trace/x.cpp": '#include "host/cpython/frame_impl.h"\n',
-    }) == ['src/trace/x.cpp:1: "host/cpython/frame_impl.h" is private to host/cpython']
+    assert check(
+        {
+            "host/cpython/frame_impl.h": "",
+            "host/cpython/frame.cpp": '#include "host/cpython/frame_impl.h"\n',
+            "trace/x.cpp": '#include "host/cpython/frame_impl.h"\n',
+        }
+    ) == ['src/trace/x.cpp:1: "host/cpython/frame_impl.h" is private to host/cpython']
 
 
 def test_unknown_files_folders_and_headers_are_refused(check):
-    messages = check({
-        "trace/a.cpp": '#include "gone.h"\n#include "Python.h"\n#include <boost/any.hpp>\n#include MACRO\n',
-        "other/b.cpp": "",
-    })
+    messages = check(
+        {
+            "trace/a.cpp": '#include "gone.h"\n#include "Python.h"\n#include <boost/any.hpp>\n#include MACRO\n',
+            "other/b.cpp": "",
+        }
+    )
     places = [m.split(": ")[0] for m in messages]
     assert places == ["src/other/b.cpp:1", *(f"src/trace/a.cpp:{n}" for n in (1, 2, 3, 4))]
     assert "is no file below src/" in messages[1]
@@ -117,6 +125,10 @@ def test_unknown_files_folders_and_headers_are_refused(check):
 
 
 def test_a_table_that_names_a_folder_below_is_refused(check):
-    (message,) = check({}, LAYERS.replace("include = []\nforeign = []\n[folders.types]",
-                                          'include = ["trace"]\nforeign = []\n[folders.types]'))
+    (message,) = check(
+        {},
+        LAYERS.replace(
+            "include = []\nforeign = []\n[folders.types]", 'include = ["trace"]\nforeign = []\n[folders.types]'
+        ),
+    )
     assert "'trace', which is no folder above it" in message

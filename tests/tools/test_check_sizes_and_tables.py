@@ -40,18 +40,21 @@ def test_a_listed_file_must_exist(tmp_path):
 
 
 def test_tables_are_checked_for_duplicates_places_readmes_and_docs(tmp_path):
-    write(tmp_path, {
-        "src/layers.toml": "[folders.base]\n[folders.graph]\n",
-        "src/README.md": "| `base/` |\n",
-        "src/base/README.md": "",
-        "src/base/globals.def": 'X(a, "base/gone.cpp", "why")\n',
-        "src/base/log_words.def": 'X(Trace, "trace", "doc")\nX(Trace, "trace2", "doc")\n',
-        "src/base/flags.def": 'X(bool, a, true, "doc")\nX(bool, b, true, "doc")\n',
-        "src/graph/op.h": "",
-        "src/stray/op.h": "",
-        "docs/troubleshooting.md": "`trace`",
-        "docs/options.md": "`a`",
-    })
+    write(
+        tmp_path,
+        {
+            "src/layers.toml": "[folders.base]\n[folders.graph]\n",
+            "src/README.md": "| `base/` |\n",
+            "src/base/README.md": "",
+            "src/base/globals.def": 'X(a, "base/gone.cpp", "why")\n',
+            "src/base/log_words.def": 'X(Trace, "trace", "doc")\nX(Trace, "trace2", "doc")\n',
+            "src/base/flags.def": 'X(bool, a, true, "doc")\nX(bool, b, true, "doc")\n',
+            "src/graph/op.h": "",
+            "src/stray/op.h": "",
+            "docs/troubleshooting.md": "`trace`",
+            "docs/options.md": "`a`",
+        },
+    )
     assert check_tables.check_tree(tmp_path) == [
         "src/base/log_words.def:2: Trace stands in line 1 already",
         "src/base/globals.def:1: a is said to be in base/gone.cpp, which does not exist",

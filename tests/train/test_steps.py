@@ -23,15 +23,8 @@ ZERO_GRADS = {
 }
 
 
-# Module.named_parameters keeps the tensors it has seen in a set: whether two are one object is asked late, inside its
-# generator, where no exit is possible, so that call runs in plain mode. The values are right; the counts are not.
-LATE_SETS = pytest.mark.xfail(IS_REPRISE, reason="sets of tensors inside generators end the trace")
-
-
 @pytest.mark.parametrize("where", ["first", "last"])
-@pytest.mark.parametrize(
-    "form", [pytest.param(f, marks=LATE_SETS) if f.startswith(("model", "by hand")) else f for f in ZERO_GRADS]
-)
+@pytest.mark.parametrize("form", ZERO_GRADS)
 def test_every_form_of_zero_grad(form, where):
     zero = ZERO_GRADS[form]
 
@@ -327,7 +320,6 @@ def test_averaged_weights():
     check_training(make)
 
 
-@LATE_SETS
 def test_a_target_network_by_hand():
     def make():
         model, target = make_net(), make_net()

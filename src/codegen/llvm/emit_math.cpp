@@ -83,13 +83,18 @@ llvm::Value* Emitter::emit_sleef(MathFunction function, DType dtype, llvm::Array
 llvm::Value* Emitter::emit_libm(MathFunction function, DType dtype, llvm::ArrayRef<llvm::Value*> operands) {
   const std::string name = std::string(kernel::get_row(function).libm) + (dtype == DType::Float64 ? "" : "f");
   const llvm::FunctionCallee callee = get_pure_function(name, get_type(dtype), operands.size());
+  const auto call = [&](llvm::ArrayRef<llvm::Value*> arguments) {
+    llvm::CallInst* made = b_.CreateCall(callee, arguments);
+    made->addFnAttr(llvm::Attribute::NoBuiltin);  // LLVM would fold constants with other bits
+    return made;
+  };
   const auto* shape = llvm::dyn_cast<llvm::FixedVectorType>(operands[0]->getType());
-  if (shape == nullptr) return b_.CreateCall(callee, operands);
+  if (shape == nullptr) return call(operands);
   llvm::Value* result = llvm::PoisonValue::get(operands[0]->getType());
   for (unsigned lane = 0; lane < shape->getNumElements(); ++lane) {
     llvm::SmallVector<llvm::Value*, 2> arguments;
     for (llvm::Value* operand : operands) arguments.push_back(b_.CreateExtractElement(operand, lane));
-    result = b_.CreateInsertElement(result, b_.CreateCall(callee, arguments), lane);
+    result = b_.CreateInsertElement(result, call(arguments), lane);
   }
   return result;
 }

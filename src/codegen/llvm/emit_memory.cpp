@@ -70,7 +70,7 @@ llvm::Value* Emitter::emit_affine_part(const Affine& affine, unsigned part) {
 llvm::Value* Emitter::get_base(BufferId buffer) { return bases_[buffer.index()]; }
 
 llvm::Value* Emitter::get_element(BufferId buffer, llvm::Value* index) {
-  return b_.CreateInBoundsGEP(get_memory_type(kernel_.get(buffer).dtype), get_base(buffer), index);
+  return b_.CreateGEP(get_memory_type(kernel_.get(buffer).dtype), get_base(buffer), index);
 }
 
 llvm::Value* Emitter::find_contiguous(const Access& access, ValueId var) {
@@ -230,10 +230,10 @@ void Emitter::emit_rows_load(const Access& access, llvm::Type* type, Parts& part
   const std::int64_t row_stride = affine.get_coefficient(tile_row_);
   const std::int64_t column_stride = affine.get_coefficient(column);
   const auto offset = [&](llvm::Value* pointer, std::int64_t elements) {
-    return b_.CreateInBoundsGEP(type->getScalarType(), pointer, b_.getInt64(static_cast<std::uint64_t>(elements)));
+    return b_.CreateGEP(type->getScalarType(), pointer, b_.getInt64(static_cast<std::uint64_t>(elements)));
   };
   if (llvm::Value* row = find_contiguous(access, column)) {
-    llvm::Value* first = b_.CreateInBoundsGEP(type->getScalarType(), row, position_);
+    llvm::Value* first = b_.CreateGEP(type->getScalarType(), row, position_);
     for (unsigned i = 0; i < lanes_; ++i) {
       parts.push_back(emit_contiguous_load(type, offset(first, row_stride * i), nullptr));
     }
@@ -263,10 +263,10 @@ void Emitter::emit_rows_store(const Access& access, const Parts& parts) {
   const std::int64_t column_stride = affine.get_coefficient(column);
   llvm::Type* scalar = parts[0]->getType()->getScalarType();
   const auto offset = [&](llvm::Value* pointer, std::int64_t elements) {
-    return b_.CreateInBoundsGEP(scalar, pointer, b_.getInt64(static_cast<std::uint64_t>(elements)));
+    return b_.CreateGEP(scalar, pointer, b_.getInt64(static_cast<std::uint64_t>(elements)));
   };
   if (llvm::Value* row = find_contiguous(access, column)) {
-    llvm::Value* first = b_.CreateInBoundsGEP(scalar, row, position_);
+    llvm::Value* first = b_.CreateGEP(scalar, row, position_);
     for (unsigned i = 0; i < lanes_; ++i) emit_contiguous_store(parts[i], offset(first, row_stride * i), nullptr);
     return;
   }
@@ -303,15 +303,14 @@ Emitter::Value Emitter::emit_load(NodeId id, const Node& node) {
     emit_rows_load(access, type, value.parts);
   } else {
     llvm::Value* row = find_contiguous(access, kernel_.get(loop_).var);
-    llvm::Value* first = row != nullptr ? b_.CreateInBoundsGEP(scalar, row, position_) : nullptr;
+    llvm::Value* first = row != nullptr ? b_.CreateGEP(scalar, row, position_) : nullptr;
     for (unsigned i = 0; i < unroll_; ++i) {
       llvm::Value* mask = join_masks(Kernel::has_mask(node) ? get_part(node.operands[0], i) : nullptr);
       if (first == nullptr) {
         value.parts.push_back(emit_gather(access, type, i, mask));
         continue;
       }
-      llvm::Value* pointer =
-          i == 0 ? first : b_.CreateInBoundsGEP(scalar, first, b_.getInt64(std::uint64_t{i} * lanes_));
+      llvm::Value* pointer = i == 0 ? first : b_.CreateGEP(scalar, first, b_.getInt64(std::uint64_t{i} * lanes_));
       value.parts.push_back(emit_contiguous_load(type, pointer, mask));
     }
   }
@@ -335,14 +334,14 @@ void Emitter::emit_store(NodeId id, const Node& node) {
   if (tile_row_.is_valid()) return emit_rows_store(access, parts);
   llvm::Value* row = access.mode == StoreMode::Set ? find_contiguous(access, kernel_.get(loop_).var) : nullptr;
   llvm::Type* scalar = parts[0]->getType()->getScalarType();
-  llvm::Value* first = row != nullptr ? b_.CreateInBoundsGEP(scalar, row, position_) : nullptr;
+  llvm::Value* first = row != nullptr ? b_.CreateGEP(scalar, row, position_) : nullptr;
   for (unsigned i = 0; i < unroll_; ++i) {
     llvm::Value* mask = join_masks(has_mask ? get_part(node.operands[1], i) : nullptr);
     if (first == nullptr) {
       emit_scatter(access, parts[i], i, mask);
       continue;
     }
-    llvm::Value* pointer = i == 0 ? first : b_.CreateInBoundsGEP(scalar, first, b_.getInt64(std::uint64_t{i} * lanes_));
+    llvm::Value* pointer = i == 0 ? first : b_.CreateGEP(scalar, first, b_.getInt64(std::uint64_t{i} * lanes_));
     emit_contiguous_store(parts[i], pointer, mask);
   }
 }

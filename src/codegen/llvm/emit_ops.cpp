@@ -384,7 +384,12 @@ llvm::Value* Emitter::emit_cast(llvm::Value* a, DType from, DType to) {
   if (types::is_float(from)) {
     const bool through_int32 = is_signed(to) && kernel::count_bits(to) <= 32;
     llvm::Type* middle = like(shape, through_int32 ? b_.getInt32Ty() : b_.getInt64Ty());
-    return b_.CreateTrunc(b_.CreateFreeze(b_.CreateFPToSI(a, middle)), type);
+    // Out of range is poison to LLVM, and it folds on that; so what the machine would give is put in by hand.
+    llvm::Value* limit = llvm::ConstantFP::get(shape, through_int32 ? 0x1p31 : 0x1p63);
+    llvm::Value* fits = b_.CreateFCmpOLT(b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, a), limit);
+    llvm::Value* least = llvm::ConstantInt::get(middle, llvm::APInt::getSignedMinValue(middle->getScalarSizeInBits()));
+    llvm::Value* whole = b_.CreateSelect(fits, b_.CreateFreeze(b_.CreateFPToSI(a, middle)), least);
+    return b_.CreateTrunc(whole, type);
   }
   if (types::is_float(to)) return is_signed(from) ? b_.CreateSIToFP(a, type) : b_.CreateUIToFP(a, type);
   return b_.CreateIntCast(a, type, is_signed(from));

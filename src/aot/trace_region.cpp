@@ -1,0 +1,244 @@
+#include <algorithm>
+#include <unordered_map>
+
+#include "aot/output_aliases.h"
+#include "aot/recording.h"
+#include "aot/region.h"
+#include "base/check.h"
+
+namespace reprise::aot {
+
+using graph::OutputKind;
+using graph::ValueId;
+
+namespace {
+
+// New references to Python objects, given back at the end of the scope.
+struct Owned {
+  std::vector<PyObject*> objects;
+  Owned() = default;
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  ~Owned() {
+    for (PyObject* object : objects) Py_XDECREF(object);
+  }
+};
+
+std::string take_python_error() {
+  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  std::string text = type == nullptr ? "no exception" : reinterpret_cast<PyTypeObject*>(type)->tp_name;
+  if (PyObject* shown = value == nullptr ? nullptr : PyObject_Str(value)) {
+    if (const char* utf8 = PyUnicode_AsUTF8(shown)) text += std::string(": ") + utf8;
+    Py_DECREF(shown);
+  }
+  PyErr_Clear();
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+  return text;
+}
+
+class RegionTracer {
+ public:
+  RegionTracer(host::TraceContext& trace_context, std::shared_ptr<graph::Context> context, RegionCallables& callables,
+               std::span<const RegionInput> inputs, const host::EntryState& entry_state, const TangentSpec* tangents)
+      : trace_(context),
+        recording_(std::move(context)),
+        run_(trace_context, recording_, entry_state),
+        callables_(callables),
+        inputs_(inputs),
+        tangents_(tangents) {}
+  ~RegionTracer() { callables_.end_run(); }
+  RegionTracer(const RegionTracer&) = delete;
+  RegionTracer& operator=(const RegionTracer&) = delete;
+
+  base::Result<RegionTrace> trace() {
+    if (!add_inputs()) return fail();
+    if (!callables_.call(input_objects_.objects, &run_, outputs_.objects)) return fail();
+    if (!recording_.failure().empty()) return fail(recording_.failure());
+    if (const graph::Node* node = find_write_to_captured()) {
+      return fail(std::string(graph::get_op_name(recording_.graph(), *node)) +
+                  " writes to a tensor that came from outside of the region");
+    }
+    trace_.forward_node_count = recording_.graph().nodes.size();
+    trace_.forward_value_count = recording_.graph().values.size();
+    note_mutations();
+    if (std::string problem = describe_outputs(); !problem.empty()) return fail(problem);
+    for (const uint32_t i : differentiable_inputs_) {
+      if (inputs_[i].like.is_view) return fail("an input that is a view and needs a gradient is written to");
+    }
+    collect_roots();
+    if (!trace_.differentiable.empty() && !differentiate()) return fail();
+    if (!recording_.failure().empty()) return fail(recording_.failure());
+    finish();
+    return std::move(trace_);
+  }
+
+ private:
+  base::Unsupported fail(std::string text = {}) {
+    if (text.empty()) {
+      text = PyErr_Occurred() ? take_python_error() : "the callables failed";
+      if (!run_.failure().empty()) text = run_.failure();
+    }
+    PyErr_Clear();
+    return {base::UnsupportedCode::UntraceableRegion, text};
+  }
+
+  bool add_inputs() {
+    for (const RegionInput& input : inputs_) {
+      PyObject* tensor = run_.add_input(input.like);
+      if (tensor == nullptr) return false;
+      input_objects_.objects.push_back(tensor);
+      const host::TracedTensor traced = run_.describe(tensor);
+      entry_inputs_.push_back(traced);
+      recording_.set_input(traced.value, input.kind);
+    }
+    trace_.input_count = inputs_.size();
+    trace_.is_grad_mode = run_.is_grad_mode();
+    return true;
+  }
+
+  const graph::Node* find_write_to_captured() {
+    const graph::Graph& graph = recording_.graph();
+    if (graph.inputs.size() == inputs_.size()) return nullptr;
+    std::vector<graph::StorageId> captured;
+    for (size_t i = inputs_.size(); i < graph.inputs.size(); i++) {
+      captured.push_back(graph.get_meta(graph.inputs[i].value).storage);
+    }
+    for (const graph::Node& node : graph.nodes) {
+      bool writes = false;
+      for (size_t i = 0; i < node.args.size() && node.mut != 0; i++) {
+        if (((node.mut >> i) & 1) == 0) continue;
+        graph::for_each_value(node.args[i], [&](ValueId id) {
+          writes |= std::find(captured.begin(), captured.end(), graph.get_meta(id).storage) != captured.end();
+        });
+      }
+      if (writes) return &node;
+    }
+    return nullptr;
+  }
+
+  // Writes move the version; `.data =` and set_() move the value or the storage.
+  void note_mutations() {
+    graph::Graph& graph = recording_.graph();
+    for (size_t i = 0; i < inputs_.size(); i++) {
+      const host::TracedTensor before = entry_inputs_[i];
+      const host::TracedTensor now = run_.describe(input_objects_.objects[i]);
+      const uint32_t bumps = now.version - before.version;
+      trace_.version_bumps.push_back(bumps);
+      if (now.value != before.value) {
+        graph.inputs[i].is_mutated = true;
+        graph.effects.push_back({graph::EffectKind::SetData, static_cast<uint32_t>(i), to_id(now.value)});
+      } else if (bumps != 0 && now.has_new_history) {
+        differentiable_inputs_.push_back(static_cast<uint32_t>(i));
+      }
+    }
+  }
+
+  static ValueId to_id(host::TraceValueId value) { return ValueId(static_cast<uint32_t>(value)); }
+
+  std::string describe_outputs() {
+    graph::Graph& graph = recording_.graph();
+    std::vector<OutputTensor> tensors;
+    for (PyObject* output : outputs_.objects) {
+      const host::TracedTensor traced = run_.describe(output);
+      if (traced.value == host::kNoTraceValue) return "an output that is no traced tensor";
+      tensors.push_back({output, traced.value, traced.storage, traced.requires_grad});
+      trace_.output_requires_grad.push_back(traced.requires_grad);
+    }
+    std::vector<OutputTensor> inputs;
+    for (PyObject* input : input_objects_.objects) {
+      const host::TracedTensor traced = run_.describe(input);
+      inputs.push_back({input, traced.value, traced.storage, traced.requires_grad});
+    }
+    return find_output_aliases(graph, inputs, tensors, graph.outputs);
+  }
+
+  void collect_roots() {
+    const graph::Graph& graph = recording_.graph();
+    for (size_t i = 0; i < graph.outputs.size(); i++) {
+      if (graph.outputs[i].kind != OutputKind::Value || !trace_.output_requires_grad[i]) continue;
+      add_root({false, static_cast<uint32_t>(i), {}}, graph.outputs[i].value, outputs_.objects[i]);
+    }
+    for (const uint32_t i : differentiable_inputs_) {
+      add_root({true, i, {}}, to_id(run_.describe(input_objects_.objects[i]).value), input_objects_.objects[i]);
+    }
+  }
+
+  void add_root(DifferentiableResult result, ValueId value, PyObject* tensor) {
+    for (const sym::Int stride : recording_.graph().get_meta(value).strides()) {
+      result.strides.push_back(stride.get_constant());
+    }
+    trace_.differentiable.push_back(std::move(result));
+    roots_.push_back(tensor);
+  }
+
+  bool differentiate() {
+    recording_.set_phase(graph::Phase::Backward);
+    const size_t count = trace_.differentiable.size();
+    trace_.tangents.assign(count, ValueId());
+    std::vector<PyObject*> defined;
+    std::vector<size_t> places;
+    std::vector<std::vector<int64_t>> strides;
+    for (size_t i = 0; i < count; i++) {
+      if (tangents_ != nullptr && !tangents_->is_defined[i]) continue;
+      defined.push_back(roots_[i]);
+      places.push_back(i);
+      strides.push_back(tangents_ != nullptr && i < tangents_->strides.size() ? tangents_->strides[i]
+                                                                              : std::vector<int64_t>());
+    }
+    std::vector<host::TraceValueId> tangents;
+    if (!run_.run_backward(defined, strides, tangents)) return false;
+    for (size_t i = 0; i < tangents.size(); i++) {
+      trace_.tangents[places[i]] = to_id(tangents[i]);
+      recording_.set_input(tangents[i], graph::InputKind::Tangent);
+    }
+    for (size_t i = 0; i < inputs_.size(); i++) {
+      const host::TraceValueId gradient = run_.input_gradient(i);
+      recording_.graph().gradients.push_back(
+          {gradient == host::kNoTraceValue ? ValueId() : to_id(gradient), static_cast<uint32_t>(i)});
+    }
+    return true;
+  }
+
+  void finish() {
+    graph::Graph& graph = recording_.graph();
+    AliasFacts& facts = trace_.alias_facts;
+    facts.groups = graph::find_aliased_inputs(graph);
+    for (const uint32_t i : differentiable_inputs_) facts.no_views.push_back(i);
+    std::erase_if(facts.groups, [&](const std::vector<uint32_t>& group) { return group.front() >= inputs_.size(); });
+    for (size_t i = 0; i < inputs_.size(); i++) facts.needs_storage_identity |= trace_.version_bumps[i] != 0;
+    facts.needs_storage_identity |= !graph.effects.empty();
+    for (const graph::Output& output : graph.outputs) {
+      facts.needs_storage_identity |= output.kind == OutputKind::ViewOfInput;
+    }
+    trace_.captured.assign(recording_.captured().begin(), recording_.captured().end());
+    trace_.constants = run_.take_constants();
+    trace_.graph = std::move(graph);
+  }
+
+ private:
+  RegionTrace trace_;
+  Recording recording_;
+  host::TraceRun run_;
+  RegionCallables& callables_;
+  std::span<const RegionInput> inputs_;
+  const TangentSpec* tangents_;
+  Owned input_objects_;  // behind the run: gone before it
+  Owned outputs_;
+  std::vector<host::TracedTensor> entry_inputs_;
+  std::vector<uint32_t> differentiable_inputs_;
+  std::vector<PyObject*> roots_;
+};
+
+}  // namespace
+
+base::Result<RegionTrace> trace_region(host::TraceContext& trace_context, std::shared_ptr<graph::Context> context,
+                                       RegionCallables& callables, std::span<const RegionInput> inputs,
+                                       const host::EntryState& entry_state, const TangentSpec* tangents) {
+  RegionTracer tracer(trace_context, std::move(context), callables, inputs, entry_state, tangents);
+  return tracer.trace();
+}
+
+}  // namespace reprise::aot

@@ -1,0 +1,474 @@
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ScalarOps.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/clone.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "host/torch/boxed_call_impl.h"
+#include "host/torch/op_info_impl.h"
+#include "host/torch/trace_tensor_impl.h"
+
+namespace reprise::host {
+
+namespace {
+
+// Everything above the kernels that recorded operations have passed already.
+const c10::DispatchKeySet kKeysAbove =
+    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
+
+// How one argument gets on the stack.
+struct Loader {
+  enum class Kind : uint8_t {
+    Constant,
+    Slot,
+    WrappedSlot,
+    TensorList,
+    OptionalTensorList,
+    IntList,
+    FloatList,
+    NumberList
+  };
+  Kind kind = Kind::Constant;
+  int32_t slot = -1;
+  c10::IValue constant;
+  struct Element {
+    int32_t slot = -1;  // -1: the constant
+    c10::IValue constant;
+  };
+  std::vector<Element> elements;
+};
+
+c10::IValue constant_of(const OpCall& call, const OpArg& arg) {
+  switch (arg.kind) {
+    case OpArg::Kind::None:
+      return {};
+    case OpArg::Kind::Float:
+      return {arg.real};
+    case OpArg::Kind::Bool:
+      return {arg.integer != 0};
+    case OpArg::Kind::Complex:
+      return {c10::complex<double>(arg.real, arg.imaginary)};
+    case OpArg::Kind::Device:
+      return {c10::Device(static_cast<c10::DeviceType>(arg.integer >> 8), static_cast<int8_t>(arg.integer & 0xff))};
+    case OpArg::Kind::Text:
+      return {call.texts[static_cast<size_t>(arg.id)]};
+    case OpArg::Kind::Int:
+    case OpArg::Kind::DType:
+    case OpArg::Kind::Layout:
+    case OpArg::Kind::MemoryFormat:
+      return {arg.integer};
+    default:
+      TORCH_INTERNAL_ASSERT(false, "no constant");
+  }
+}
+
+c10::IValue as_wrapped(const c10::IValue& number) {
+  at::Tensor tensor = c10::scalar_to_tensor(number.toScalar());
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
+Loader::Kind list_kind(OpArgKind kind) {
+  switch (kind) {
+    case OpArgKind::TensorList:
+      return Loader::Kind::TensorList;
+    case OpArgKind::OptionalTensorList:
+      return Loader::Kind::OptionalTensorList;
+    case OpArgKind::FloatList:
+      return Loader::Kind::FloatList;
+    case OpArgKind::NumberList:
+      return Loader::Kind::NumberList;
+    default:
+      return Loader::Kind::IntList;
+  }
+}
+
+template <typename T>
+c10::IValue constant_list(const OpCall& call, const OpArg& arg) {
+  c10::List<T> list;
+  for (const OpArg& element : call.elements(arg)) list.push_back(constant_of(call, element).to<T>());
+  return list;
+}
+
+Loader make_loader(const OpCall& call, const OpArg& arg, OpArgKind kind) {
+  Loader loader;
+  if (arg.kind == OpArg::Kind::Value) {
+    loader.kind = arg.is_wrapped_number ? Loader::Kind::WrappedSlot : Loader::Kind::Slot;
+    loader.slot = arg.id;
+    return loader;
+  }
+  if (arg.kind != OpArg::Kind::List) {
+    loader.constant = constant_of(call, arg);
+    if (arg.is_wrapped_number) loader.constant = as_wrapped(loader.constant);
+    return loader;
+  }
+  bool has_slots = false;
+  for (const OpArg& element : call.elements(arg)) has_slots |= element.kind == OpArg::Kind::Value;
+  if (!has_slots && kind == OpArgKind::BoolList) {
+    loader.constant = constant_list<bool>(call, arg);
+    return loader;
+  }
+  if (!has_slots && kind == OpArgKind::IntList) {
+    loader.constant = constant_list<int64_t>(call, arg);
+    return loader;
+  }
+  loader.kind = list_kind(kind);
+  for (const OpArg& element : call.elements(arg)) {
+    Loader::Element& made = loader.elements.emplace_back();
+    if (element.kind == OpArg::Kind::Value) {
+      made.slot = element.id;
+    } else {
+      made.constant = constant_of(call, element);
+      if (element.is_wrapped_number) made.constant = as_wrapped(made.constant);
+    }
+  }
+  return loader;
+}
+
+const c10::IValue& element_value(const Loader::Element& element, const std::vector<c10::IValue>& slots) {
+  return element.slot >= 0 ? slots[static_cast<size_t>(element.slot)] : element.constant;
+}
+
+c10::IValue load(const Loader& loader, const std::vector<c10::IValue>& slots) {
+  switch (loader.kind) {
+    case Loader::Kind::Constant:
+      return loader.constant;
+    case Loader::Kind::Slot:
+      return slots[static_cast<size_t>(loader.slot)];
+    case Loader::Kind::WrappedSlot: {
+      const c10::IValue& value = slots[static_cast<size_t>(loader.slot)];
+      return value.isTensor() ? value : as_wrapped(value);
+    }
+    case Loader::Kind::TensorList: {
+      c10::List<at::Tensor> list;
+      list.reserve(loader.elements.size());
+      for (const auto& element : loader.elements) list.push_back(element_value(element, slots).toTensor());
+      return list;
+    }
+    case Loader::Kind::OptionalTensorList: {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const auto& element : loader.elements) {
+        const c10::IValue& value = element_value(element, slots);
+        list.push_back(value.isNone() ? std::nullopt : std::optional(value.toTensor()));
+      }
+      return list;
+    }
+    case Loader::Kind::IntList: {
+      c10::List<int64_t> list;
+      for (const auto& element : loader.elements) list.push_back(element_value(element, slots).toInt());
+      return list;
+    }
+    case Loader::Kind::FloatList: {
+      c10::List<double> list;
+      for (const auto& element : loader.elements) list.push_back(element_value(element, slots).toScalar().toDouble());
+      return list;
+    }
+    case Loader::Kind::NumberList: {
+      c10::impl::GenericList list(c10::NumberType::get());
+      for (const auto& element : loader.elements) list.push_back(element_value(element, slots));
+      return list;
+    }
+  }
+  return {};
+}
+
+// ---- Python's arithmetic on numbers
+
+double as_double(const c10::IValue& value) {
+  if (value.isDouble()) return value.toDouble();
+  return value.isInt() ? static_cast<double>(value.toInt()) : static_cast<double>(value.toBool());
+}
+int64_t as_int(const c10::IValue& value) {
+  return value.isInt() ? value.toInt() : static_cast<int64_t>(value.toBool());
+}
+
+int64_t floor_divide(int64_t a, int64_t b) {
+  TORCH_CHECK(b != 0, "integer division or modulo by zero");
+  const int64_t quotient = a / b;
+  return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
+}
+double floor_divide(double a, double b) {
+  TORCH_CHECK(b != 0, "float floor division by zero");
+  double rest = std::fmod(a, b);
+  double quotient = (a - rest) / b;
+  if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
+  if (quotient == 0) return std::copysign(0.0, a / b);
+  const double floored = std::floor(quotient);
+  return quotient - floored > 0.5 ? floored + 1 : floored;
+}
+double python_mod(double a, double b) {
+  TORCH_CHECK(b != 0, "float modulo");
+  const double rest = std::fmod(a, b);
+  if (rest == 0) return std::copysign(0.0, b);
+  return (b < 0) != (rest < 0) ? rest + b : rest;
+}
+c10::IValue int_power(int64_t base, int64_t exponent) {
+  if (exponent < 0) return {std::pow(static_cast<double>(base), static_cast<double>(exponent))};
+  int64_t result = 1;
+  for (; exponent > 0; exponent >>= 1, base *= base) {
+    if ((exponent & 1) != 0) result *= base;
+  }
+  return {result};
+}
+
+c10::IValue compute_number(ScalarOp op, const c10::IValue& a, const c10::IValue& b) {
+  const bool is_int = !a.isDouble() && !b.isDouble();
+  const double x = as_double(a), y = b.isNone() ? 0 : as_double(b);
+  const int64_t i = is_int ? as_int(a) : 0, j = is_int && !b.isNone() ? as_int(b) : 0;
+  switch (op) {
+    case ScalarOp::Add:
+      return is_int ? c10::IValue(i + j) : c10::IValue(x + y);
+    case ScalarOp::Sub:
+      return is_int ? c10::IValue(i - j) : c10::IValue(x - y);
+    case ScalarOp::Mul:
+      return is_int ? c10::IValue(i * j) : c10::IValue(x * y);
+    case ScalarOp::TrueDiv:
+      TORCH_CHECK(y != 0, "division by zero");
+      return {x / y};
+    case ScalarOp::Pow:
+      return is_int ? int_power(i, j) : c10::IValue(std::pow(x, y));
+    case ScalarOp::FloatPow:
+      return {std::pow(x, y)};
+    case ScalarOp::FloorDiv:
+      return is_int ? c10::IValue(floor_divide(i, j)) : c10::IValue(floor_divide(x, y));
+    case ScalarOp::Mod:
+      return is_int ? c10::IValue(i - floor_divide(i, j) * j) : c10::IValue(python_mod(x, y));
+    case ScalarOp::Eq:
+      return {is_int ? i == j : x == y};
+    case ScalarOp::Ne:
+      return {is_int ? i != j : x != y};
+    case ScalarOp::Lt:
+      return {is_int ? i < j : x < y};
+    case ScalarOp::Le:
+      return {is_int ? i <= j : x <= y};
+    case ScalarOp::Gt:
+      return {is_int ? i > j : x > y};
+    case ScalarOp::Ge:
+      return {is_int ? i >= j : x >= y};
+    case ScalarOp::Min:
+      return is_int ? c10::IValue(std::min(i, j)) : c10::IValue(y < x ? y : x);
+    case ScalarOp::Max:
+      return is_int ? c10::IValue(std::max(i, j)) : c10::IValue(y > x ? y : x);
+    case ScalarOp::And:
+      return {x != 0 && y != 0};
+    case ScalarOp::Or:
+      return {x != 0 || y != 0};
+    case ScalarOp::Not:
+      return {x == 0};
+    case ScalarOp::Neg:
+      return is_int ? c10::IValue(-i) : c10::IValue(-x);
+    case ScalarOp::Floor:
+      return {static_cast<int64_t>(std::floor(x))};
+    case ScalarOp::Ceil:
+      return {static_cast<int64_t>(std::ceil(x))};
+    case ScalarOp::ToFloat:
+      return {x};
+    case ScalarOp::Assert:
+      TORCH_CHECK(x != 0, "a condition that the region relies on does not hold");
+      return {};
+    case ScalarOp::Item:
+    case ScalarOp::RngGet:
+    case ScalarOp::RngSet:
+      break;
+  }
+  TORCH_INTERNAL_ASSERT(false, "no arithmetic");
+}
+
+c10::IValue number_of(const at::Tensor& tensor, TraceValueKind kind) {
+  const c10::Scalar value = tensor.item();
+  switch (kind) {
+    case TraceValueKind::Float:
+      return {value.toDouble()};
+    case TraceValueKind::Int:
+      return {value.toLong()};
+    case TraceValueKind::Bool:
+      return {value.toBool()};
+    default:
+      return tensor;
+  }
+}
+
+c10::IValue run_scalar_op(ScalarOp op, std::span<const c10::IValue> args) {
+  if (op == ScalarOp::Item) {
+    const c10::Scalar value = args[0].toTensor().item();
+    if (value.isFloatingPoint()) return {value.toDouble()};
+    return value.isBoolean() ? c10::IValue(value.toBool()) : c10::IValue(value.toLong());
+  }
+  if (op == ScalarOp::RngGet || op == ScalarOp::RngSet) {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    const std::lock_guard lock(generator.mutex());
+    if (op == ScalarOp::RngGet) return generator.get_state();
+    generator.set_state(args[0].toTensor());
+    return {};
+  }
+  return compute_number(op, args[0], args.size() > 1 ? args[1] : c10::IValue());
+}
+
+}  // namespace
+
+struct BoxedProgram::State {
+  struct Instruction {
+    std::optional<c10::OperatorHandle> handle;
+    ScalarOp scalar_op = ScalarOp::Item;
+    bool is_list_result = false;
+    uint64_t mut = 0;
+    std::vector<Loader> loaders;
+    std::vector<std::vector<int32_t>> results;
+    std::vector<int32_t> new_values;
+    std::vector<uint8_t> is_consumed;
+    std::vector<int32_t> frees;
+  };
+  int32_t slot_count = 0;
+  std::vector<std::pair<int32_t, TraceValueKind>> inputs;
+  std::vector<std::pair<int32_t, c10::IValue>> constants;
+  std::vector<Instruction> instructions;
+  std::vector<std::pair<int32_t, bool>> outputs;
+};
+
+namespace {
+
+// Clones what may not be written to, and notes the tensors that are written.
+void prepare_writes(uint64_t mut, const std::vector<uint8_t>& is_consumed, torch::jit::Stack& stack,
+                    std::vector<at::Tensor>& written) {
+  const auto take = [&](const at::Tensor& tensor) {
+    const bool may_write = is_consumed[written.size()] != 0;
+    written.push_back(may_write ? tensor : tensor.clone());
+    return written.back();
+  };
+  for (size_t i = 0; i < stack.size(); i++) {
+    if (((mut >> i) & 1) == 0 || stack[i].isNone()) continue;
+    if (stack[i].isTensor()) {
+      stack[i] = take(stack[i].toTensor());
+      continue;
+    }
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& tensor : stack[i].toTensorVector()) list.push_back(take(tensor));
+    stack[i] = std::move(list);
+  }
+}
+
+}  // namespace
+
+BoxedProgram::BoxedProgram() : state_(std::make_unique<State>()) {}
+BoxedProgram::~BoxedProgram() = default;
+BoxedProgram::BoxedProgram(BoxedProgram&&) noexcept = default;
+BoxedProgram& BoxedProgram::operator=(BoxedProgram&&) noexcept = default;
+
+int32_t BoxedProgram::add_slot() { return state_->slot_count++; }
+void BoxedProgram::add_input(int32_t slot, TraceValueKind kind) { state_->inputs.emplace_back(slot, kind); }
+void BoxedProgram::add_constant(int32_t slot, const TraceConstants& constants, int32_t index) {
+  state_->constants.emplace_back(slot, constants.values().list[static_cast<size_t>(index)]);
+}
+void BoxedProgram::add_output(int32_t slot, bool is_cloned) { state_->outputs.emplace_back(slot, is_cloned); }
+size_t BoxedProgram::instruction_count() const { return state_->instructions.size(); }
+size_t BoxedProgram::clone_count() const {
+  size_t count = 0;
+  for (const State::Instruction& instruction : state_->instructions) {
+    count += static_cast<size_t>(std::count(instruction.is_consumed.begin(), instruction.is_consumed.end(), 0));
+  }
+  return count;
+}
+
+void BoxedProgram::add_instruction(BoxedInstruction source) {
+  State::Instruction& made = state_->instructions.emplace_back();
+  made.scalar_op = source.scalar_op;
+  if (source.op != nullptr) {
+    made.handle = entry_of(*source.op).handle;
+    made.is_list_result = source.op->returns.size() == 1 && source.op->returns[0].kind == OpArgKind::TensorList;
+    for (size_t i = 0; i < source.op->args.size(); i++) {
+      made.loaders.push_back(make_loader(source.call, source.call.pool[i], source.op->args[i].kind));
+    }
+  } else {
+    for (const OpArg& arg : source.call.pool) made.loaders.push_back(make_loader(source.call, arg, OpArgKind::Number));
+  }
+  made.mut = source.mut;
+  made.results = std::move(source.results);
+  made.new_values = std::move(source.new_values);
+  made.is_consumed = std::move(source.is_consumed);
+  made.frees = std::move(source.frees);
+}
+
+void BoxedProgram::run(const ValueList& inputs, ValueList& outputs) const {
+  const c10::impl::ExcludeDispatchKeyGuard below(kKeysAbove);
+  const State& state = *state_;
+  std::vector<c10::IValue> slots(static_cast<size_t>(state.slot_count));
+  const std::vector<c10::IValue>& given = inputs.values().list;
+  TORCH_INTERNAL_ASSERT(given.size() == state.inputs.size());
+  for (size_t i = 0; i < given.size(); i++) {
+    const auto [slot, kind] = state.inputs[i];
+    const bool is_number = kind != TraceValueKind::Tensor && kind != TraceValueKind::RngState;
+    slots[static_cast<size_t>(slot)] =
+        is_number && given[i].isTensor() ? number_of(given[i].toTensor(), kind) : given[i];
+  }
+  for (const auto& [slot, value] : state.constants) slots[static_cast<size_t>(slot)] = value;
+  torch::jit::Stack stack;
+  std::vector<at::Tensor> written;
+  for (const State::Instruction& instruction : state.instructions) {
+    stack.clear();
+    for (const Loader& loader : instruction.loaders) stack.push_back(load(loader, slots));
+    if (!instruction.handle) {
+      c10::IValue result = run_scalar_op(instruction.scalar_op, {stack.data(), stack.size()});
+      if (!instruction.results.empty() && instruction.results[0][0] >= 0) {
+        slots[static_cast<size_t>(instruction.results[0][0])] = std::move(result);
+      }
+    } else {
+      written.clear();
+      if (instruction.mut != 0) prepare_writes(instruction.mut, instruction.is_consumed, stack, written);
+      instruction.handle->callBoxed(&stack);
+      for (size_t r = 0; r < instruction.results.size(); r++) {
+        const std::vector<int32_t>& targets = instruction.results[r];
+        if (stack[r].isTensorList()) {
+          const auto list = stack[r].toTensorVector();
+          for (size_t k = 0; k < targets.size(); k++) {
+            if (targets[k] >= 0) slots[static_cast<size_t>(targets[k])] = list[k];
+          }
+        } else if (!targets.empty() && targets[0] >= 0) {
+          slots[static_cast<size_t>(targets[0])] = std::move(stack[r]);
+        }
+      }
+      for (size_t k = 0; k < instruction.new_values.size(); k++) {
+        if (instruction.new_values[k] >= 0) slots[static_cast<size_t>(instruction.new_values[k])] = written[k];
+      }
+    }
+    for (const int32_t slot : instruction.frees) slots[static_cast<size_t>(slot)] = c10::IValue();
+  }
+  std::vector<c10::IValue>& results = outputs.values().list;
+  results.clear();
+  for (const auto& [slot, is_cloned] : state.outputs) {
+    if (slot < 0) {
+      results.emplace_back();
+    } else if (is_cloned) {
+      results.emplace_back(slots[static_cast<size_t>(slot)].toTensor().clone());
+    } else {
+      results.push_back(slots[static_cast<size_t>(slot)]);
+    }
+  }
+}
+
+ValueList append_constants(const ValueList& inputs, const TraceConstants& constants, std::span<const int32_t> indices) {
+  ValueList result;
+  result.values().list = inputs.values().list;
+  for (const int32_t index : indices) {
+    result.values().list.push_back(constants.values().list[static_cast<size_t>(index)]);
+  }
+  return result;
+}
+
+ValueList::ValueList() : values_(std::make_unique<Values>()) {}
+ValueList::~ValueList() = default;
+ValueList::ValueList(ValueList&&) noexcept = default;
+ValueList& ValueList::operator=(ValueList&&) noexcept = default;
+size_t ValueList::size() const { return values_->list.size(); }
+void ValueList::clear() { values_->list.clear(); }
+void ValueList::add_tensor(PyObject* tensor) { values_->list.emplace_back(THPVariable_Unpack(tensor)); }
+PyObject* ValueList::get_object(size_t index) const {
+  const c10::IValue& value = values_->list[index];
+  if (!value.isTensor() || !value.toTensor().defined()) return Py_NewRef(Py_None);
+  return THPVariable_Wrap(value.toTensor());
+}
+
+}  // namespace reprise::host

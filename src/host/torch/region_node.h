@@ -1,0 +1,100 @@
+// A region at run time as autograd sees it: one node with eager's semantics.
+//
+// call_region() runs a region's forward program and makes its outputs what eager would have made them: a node behind
+// the differentiable ones, effects on inputs with their version bumps, outputs that are views of inputs or of each
+// other. The node saves values as SavedVariables (hooks, version checks and texts are torch's own), asks for the
+// backward program of what is defined and needed, and differentiates twice by running the callables again. A RegionCode
+// is immutable after make but for programs it builds on demand, which it guards itself. Implemented above this folder.
+// Python objects are borrowed; results are new references. The GIL is held where PyObject stands.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "host/torch/boxed_call.h"
+#include "host/torch/trace_tensor.h"
+
+namespace reprise::host {
+
+enum class RegionOutputKind : uint8_t { Value, ViewOfInput, ViewOfOutput, Input, SameOutput, None };
+
+struct RegionOutput {
+  RegionOutputKind kind = RegionOutputKind::Value;
+  uint32_t index = 0;  // of the input or output
+  bool requires_grad = false;
+  int32_t result = -1;         // of kind Value: among the forward program's results
+  std::vector<int64_t> sizes;  // of views
+  std::vector<int64_t> strides;
+  int64_t offset = 0;
+};
+
+struct RegionEffect {
+  enum class Kind : uint8_t { Copy, SetData, Resize, Bump };
+  Kind kind = Kind::Copy;
+  uint32_t input = 0;
+  int32_t result = -1;  // among the forward program's results
+};
+
+/// Where a saved value comes from.
+struct RegionSaved {
+  enum class Kind : uint8_t { Input, Output, Result };
+  Kind kind = Kind::Result;
+  uint32_t index = 0;  // of the input, the output, or the forward program's result
+};
+
+/// A result that gradients flow from, in the order of the node's gradients.
+struct RegionDifferentiable {
+  bool is_input = false;         // an input that the region writes to
+  uint32_t index = 0;            // of the input or output
+  std::vector<int64_t> strides;  // of its tangent as traced
+};
+
+struct RegionPlan {
+  size_t input_count = 0;
+  bool is_grad_mode = true;  // at entry
+  bool is_random = false;
+  std::vector<RegionOutput> outputs;
+  std::vector<RegionEffect> effects;
+  std::vector<RegionDifferentiable> differentiable;
+  std::vector<RegionSaved> saved;       // in the order of the backward program's inputs
+  std::vector<uint32_t> version_bumps;  // of each input
+  EntryState entry_state;
+};
+
+/// Which backward program: what is defined and needed, and tangents whose elements stand in another order than traced.
+struct BackwardKey {
+  std::vector<uint8_t> is_defined;            // of each tangent
+  std::vector<uint8_t> is_needed;             // of each input
+  std::vector<std::vector<int64_t>> strides;  // of each tangent; empty: as traced
+
+  bool operator==(const BackwardKey&) const = default;
+  uint64_t hash() const;
+};
+
+class RegionCode {
+ public:
+  virtual ~RegionCode() = default;
+  const RegionPlan& plan() const { return plan_; }
+
+  /// `is_training`: the results that are saved are wanted too. May be called without the GIL.
+  virtual void run_forward(bool is_training, const ValueList& inputs, ValueList& results) = 0;
+  /// `inputs`: the saved values, then the defined tangents. A gradient for each input of the region, None where there
+  /// is none. May be called without the GIL; C++ exceptions (a program that cannot be made) go to the engine.
+  virtual void run_backward(const BackwardKey& key, const ValueList& inputs, ValueList& gradients) = 0;
+  /// The callables again, live, on these tensors. False with a Python exception set. GIL held.
+  virtual bool call_again(std::span<PyObject* const> inputs, std::vector<PyObject*>& outputs) = 0;
+
+ protected:
+  RegionPlan plan_;
+};
+
+/// Runs the region. False with a Python exception set.
+bool call_region(const std::shared_ptr<RegionCode>& code, std::span<PyObject* const> inputs,
+                 std::vector<PyObject*>& outputs);
+
+}  // namespace reprise::host

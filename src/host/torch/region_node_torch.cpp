@@ -1,0 +1,377 @@
+#include "host/torch/region_node.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ScalarOps.h>
+#include <ATen/ThreadLocalState.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/as_strided.h>
+#include <ATen/ops/empty_strided.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "base/hash.h"
+#include "host/torch/boxed_call_impl.h"
+#include "host/torch/python_errors_impl.h"
+#include "host/torch/trace_tensor_impl.h"
+#include "host/torch/version_autograd_impl.h"
+
+namespace reprise::host {
+
+namespace {
+
+using torch::autograd::Edge;
+using torch::autograd::Node;
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+
+class WithGil {
+ public:
+  WithGil() : state_(PyGILState_Ensure()) {}
+  ~WithGil() { PyGILState_Release(state_); }
+  WithGil(const WithGil&) = delete;
+  WithGil& operator=(const WithGil&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
+class WithoutGil {
+ public:
+  WithoutGil() : thread_(PyEval_SaveThread()) {}
+  ~WithoutGil() { PyEval_RestoreThread(thread_); }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* thread_;
+};
+
+at::Tensor get_rng_state() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+void set_rng_state(const at::Tensor& state) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  generator.set_state(state);
+}
+
+bool has_strides(const at::Tensor& tensor, const std::vector<int64_t>& strides) {
+  for (int64_t d = 0; d < tensor.dim(); d++) {
+    if (tensor.size(d) > 1 && tensor.stride(d) != strides[static_cast<size_t>(d)]) return false;
+  }
+  return true;
+}
+
+class RegionNode : public Node {
+ public:
+  explicit RegionNode(std::shared_ptr<RegionCode> code) : code_(std::move(code)) {}
+
+  std::string name() const override { return "RepriseRegionBackward"; }
+
+  void release_variables() override {
+    const std::lock_guard lock(mutex_);
+    for (SavedVariable& saved : saved_) saved.reset_data();
+    is_released_ = true;
+  }
+
+  void save(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs,
+            const std::vector<c10::IValue>& results) {
+    const RegionPlan& plan = code_->plan();
+    saved_place_of_input_.assign(inputs.size(), -1);
+    saved_.reserve(plan.saved.size());
+    for (size_t k = 0; k < plan.saved.size(); k++) {
+      const RegionSaved& source = plan.saved[k];
+      switch (source.kind) {
+        case RegionSaved::Kind::Input:
+          if (source.index < inputs.size()) saved_place_of_input_[source.index] = static_cast<int32_t>(k);
+          saved_.emplace_back(inputs[source.index], false);
+          break;
+        case RegionSaved::Kind::Output:
+          saved_.emplace_back(outputs[source.index], true);
+          break;
+        case RegionSaved::Kind::Result: {
+          const c10::IValue& value = results[source.index];
+          saved_.emplace_back(value.isTensor() ? value.toTensor() : c10::scalar_to_tensor(value.toScalar()), false);
+          break;
+        }
+      }
+    }
+    for (const at::Tensor& input : inputs) {
+      requires_grad_.push_back(input.requires_grad());
+      weak_inputs_.emplace_back(input.getIntrusivePtr());
+      input_versions_.push_back(static_cast<uint32_t>(input._version()));
+    }
+  }
+
+  void keep_rng_state(at::Tensor state) { rng_state_ = std::move(state); }
+
+  variable_list apply(variable_list&& tangents) override {
+    const std::lock_guard lock(mutex_);
+    TORCH_CHECK(!is_released_, torch::autograd::ERR_BACKWARD_TWICE);
+    BackwardKey key = make_key(tangents);
+    variable_list gradients(code_->plan().input_count);
+    bool any = false;
+    for (const uint8_t is_defined : key.is_defined) any |= is_defined != 0;
+    if (!any) return gradients;
+    if (c10::GradMode::is_enabled()) return differentiate_again(key, tangents);
+    ValueList inputs, results;
+    for (SavedVariable& saved : saved_) inputs.values().list.emplace_back(saved.unpack(share(this)));
+    {
+      const at::AutoDispatchBelowADInplaceOrView below;
+      for (size_t i = 0; i < tangents.size(); i++) {
+        if (tangents[i].defined()) inputs.values().list.emplace_back(coerce(tangents[i], i, key));
+      }
+      tangents.clear();
+      code_->run_backward(key, inputs, results);
+    }
+    for (size_t i = 0; i < gradients.size(); i++) {
+      c10::IValue& value = results.values().list[i];
+      if (value.isTensor()) gradients[i] = std::move(value).toTensor();
+    }
+    return gradients;
+  }
+
+ private:
+  BackwardKey make_key(const variable_list& tangents) {
+    const RegionPlan& plan = code_->plan();
+    BackwardKey key;
+    for (size_t i = 0; i < tangents.size(); i++) {
+      const at::Tensor& tangent = tangents[i];
+      key.is_defined.push_back(tangent.defined() ? 1 : 0);
+      std::vector<int64_t>& strides = key.strides.emplace_back();
+      // Another order of the elements gives kernels other layouts: part of the key. Gaps and repetitions are copied
+      // away.
+      if (tangent.defined() && tangent.numel() > 1 && !has_strides(tangent, plan.differentiable[i].strides) &&
+          tangent.is_non_overlapping_and_dense()) {
+        strides = tangent.strides().vec();
+      }
+    }
+    for (size_t i = 0; i < plan.input_count; i++) {
+      key.is_needed.push_back(requires_grad_[i] != 0 && task_should_compute_output(i) ? 1 : 0);
+    }
+    return key;
+  }
+
+  at::Tensor coerce(const at::Tensor& tangent, size_t index, const BackwardKey& key) const {
+    const std::vector<int64_t>& traced = code_->plan().differentiable[index].strides;
+    if (tangent.numel() <= 1 || !key.strides[index].empty() || has_strides(tangent, traced)) return tangent;
+    at::Tensor copy = at::empty_strided(tangent.sizes(), traced, tangent.options());
+    return copy.copy_(tangent);
+  }
+
+  at::Tensor take_input(size_t index) {
+    if (saved_place_of_input_[index] >= 0) {
+      return saved_[static_cast<size_t>(saved_place_of_input_[index])].unpack(share(this));
+    }
+    const auto input = weak_inputs_[index].lock();
+    TORCH_CHECK(input.defined(), "input ", index, " of a compiled region was freed; differentiating twice needs it");
+    at::Tensor tensor(input);
+    TORCH_CHECK(static_cast<uint32_t>(tensor._version()) == input_versions_[index], "input ", index,
+                " of a compiled region has been modified by an inplace operation; differentiating twice needs it");
+    return tensor;
+  }
+
+  // create_graph=True: what eager would record now, by running the callables again under autograd.
+  variable_list differentiate_again(const BackwardKey& key, const variable_list& tangents) {
+    const RegionPlan& plan = code_->plan();
+    TORCH_CHECK(plan.effects.empty(), "a compiled region that writes to its inputs cannot be differentiated twice");
+    std::vector<at::Tensor> inputs;
+    for (size_t i = 0; i < plan.input_count; i++) inputs.push_back(take_input(i));
+    std::vector<at::Tensor> outputs;
+    run_again(inputs, outputs);
+    torch::autograd::edge_list roots, leaves;
+    variable_list seeds;
+    for (size_t i = 0; i < tangents.size(); i++) {
+      if (!tangents[i].defined()) continue;
+      roots.push_back(torch::autograd::impl::gradient_edge(outputs[plan.differentiable[i].index]));
+      seeds.push_back(tangents[i]);
+    }
+    std::vector<size_t> places;
+    for (size_t i = 0; i < inputs.size(); i++) {
+      if (key.is_needed[i] == 0) continue;
+      places.push_back(i);
+      leaves.push_back(torch::autograd::impl::gradient_edge(inputs[i]));
+    }
+    variable_list gradients(plan.input_count);
+    const variable_list found = torch::autograd::Engine::get_default_engine().execute(
+        roots, seeds, /*keep_graph=*/true, /*create_graph=*/true, /*accumulate_grad=*/false, leaves);
+    for (size_t i = 0; i < places.size(); i++) gradients[places[i]] = found[i];
+    return gradients;
+  }
+
+  void run_again(const std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& outputs) {
+    const RegionPlan& plan = code_->plan();
+    const at::Tensor now = plan.is_random ? get_rng_state() : at::Tensor();
+    if (plan.is_random) set_rng_state(rng_state_);
+    const WithGil gil;
+    std::vector<PyObject*> objects, results;
+    for (const at::Tensor& input : inputs) objects.push_back(THPVariable_Wrap(input));
+    bool ok = false;
+    {
+      const EntryStateScope scope(plan.entry_state);
+      ok = code_->call_again(objects, results);
+    }
+    for (PyObject* object : objects) Py_XDECREF(object);
+    for (PyObject* object : results) {
+      outputs.push_back(THPVariable_Unpack(object));
+      Py_DECREF(object);
+    }
+    if (plan.is_random) set_rng_state(now);
+    if (!ok) throw_python_error();
+  }
+
+  std::shared_ptr<RegionCode> code_;
+  std::vector<SavedVariable> saved_;
+  std::vector<int32_t> saved_place_of_input_;
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> weak_inputs_;
+  std::vector<uint32_t> input_versions_;
+  std::vector<uint8_t> requires_grad_;
+  at::Tensor rng_state_;
+  bool is_released_ = false;
+};
+
+// One call of a region.
+class RegionCall {
+ public:
+  RegionCall(const std::shared_ptr<RegionCode>& code, std::vector<at::Tensor> inputs)
+      : code_(code), plan_(code->plan()), inputs_(std::move(inputs)), outputs_(plan_.outputs.size()) {}
+
+  std::vector<at::Tensor>& run() {
+    const bool needs_node = find_need();
+    NodePtr<RegionNode> node;
+    if (needs_node) {
+      node = make_node<RegionNode>(code_);
+      node->set_next_edges(torch::autograd::collect_next_edges(inputs_));
+      if (plan_.is_random) node->keep_rng_state(get_rng_state());
+    }
+    ValueList arguments;
+    for (const at::Tensor& input : inputs_) arguments.values().list.emplace_back(input);
+    {
+      const at::AutoDispatchBelowADInplaceOrView below;
+      code_->run_forward(needs_node, arguments, results_);
+    }
+    arguments.clear();
+    for (size_t i = 0; i < plan_.outputs.size(); i++) {
+      const RegionOutput& output = plan_.outputs[i];
+      if (output.kind == RegionOutputKind::Value) outputs_[i] = result(output.result);
+    }
+    if (needs_node) {
+      for (const RegionDifferentiable& differentiable : plan_.differentiable) {
+        if (!differentiable.is_input) torch::autograd::set_history(outputs_[differentiable.index], node);
+      }
+      node->save(inputs_, outputs_, results_.values().list);
+    }
+    for (const RegionEffect& effect : plan_.effects) apply_effect(effect, needs_node);
+    if (needs_node) {
+      for (const RegionDifferentiable& differentiable : plan_.differentiable) {
+        if (!differentiable.is_input) continue;
+        const at::Tensor& input = inputs_[differentiable.index];
+        const auto number = static_cast<uint32_t>(node->add_input_metadata(input));
+        torch::autograd::impl::rebase_history(input, Edge(node, number));
+      }
+    }
+    make_views();
+    return outputs_;
+  }
+
+ private:
+  bool find_need() const {
+    if (plan_.differentiable.empty() || (plan_.is_grad_mode && !c10::GradMode::is_enabled())) return false;
+    for (const at::Tensor& input : inputs_) {
+      if (input.requires_grad()) return true;
+    }
+    return false;
+  }
+
+  at::Tensor result(int32_t index) const { return results_.values().list[static_cast<size_t>(index)].toTensor(); }
+
+  bool is_differentiable(uint32_t input) const {
+    for (const RegionDifferentiable& differentiable : plan_.differentiable) {
+      if (differentiable.is_input && differentiable.index == input) return true;
+    }
+    return false;
+  }
+
+  void apply_effect(const RegionEffect& effect, bool needs_node) {
+    const at::Tensor& input = inputs_[effect.input];
+    switch (effect.kind) {
+      case RegionEffect::Kind::Copy:
+      case RegionEffect::Kind::Resize: {
+        TORCH_CHECK(!(needs_node && is_differentiable(effect.input) && input.is_leaf() && input.requires_grad()),
+                    "a leaf Variable that requires grad is being used in an in-place operation.");
+        const at::AutoDispatchBelowADInplaceOrView below;
+        const at::Tensor value = result(effect.result);
+        if (effect.kind == RegionEffect::Kind::Resize) input.resize_(value.sizes());
+        input.copy_(value);
+        break;
+      }
+      case RegionEffect::Kind::SetData:
+        input.set_data(result(effect.result));
+        return;
+      case RegionEffect::Kind::Bump:
+        break;
+    }
+    for (uint32_t i = 0; i < plan_.version_bumps[effect.input]; i++) input.unsafeGetTensorImpl()->bump_version();
+  }
+
+  static at::Tensor view(const at::Tensor& base, const RegionOutput& output) {
+    at::Tensor result = base.as_strided(output.sizes, output.strides, output.offset);
+    return !output.requires_grad && result.requires_grad() ? result.detach() : result;
+  }
+
+  void make_views() {
+    for (size_t i = 0; i < plan_.outputs.size(); i++) {
+      const RegionOutput& output = plan_.outputs[i];
+      if (output.kind == RegionOutputKind::Input) outputs_[i] = inputs_[output.index];
+      if (output.kind == RegionOutputKind::ViewOfInput) outputs_[i] = view(inputs_[output.index], output);
+      if (output.kind == RegionOutputKind::ViewOfOutput) outputs_[i] = view(outputs_[output.index], output);
+    }
+    for (size_t i = 0; i < plan_.outputs.size(); i++) {
+      const RegionOutput& output = plan_.outputs[i];
+      if (output.kind == RegionOutputKind::SameOutput) outputs_[i] = outputs_[output.index];
+    }
+  }
+
+  const std::shared_ptr<RegionCode>& code_;
+  const RegionPlan& plan_;
+  std::vector<at::Tensor> inputs_;
+  std::vector<at::Tensor> outputs_;
+  ValueList results_;
+};
+
+}  // namespace
+
+uint64_t BackwardKey::hash() const {
+  base::Hasher hasher;
+  for (const uint8_t flag : is_defined) hasher.add(flag);
+  for (const uint8_t flag : is_needed) hasher.add(flag);
+  for (const std::vector<int64_t>& dims : strides) {
+    hasher.add(dims.size());
+    for (const int64_t stride : dims) hasher.add(stride);
+  }
+  return hasher.finish();
+}
+
+bool call_region(const std::shared_ptr<RegionCode>& code, std::span<PyObject* const> inputs,
+                 std::vector<PyObject*>& outputs) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(inputs.size());
+  for (PyObject* input : inputs) tensors.push_back(THPVariable_Unpack(input));
+  std::vector<at::Tensor> results;
+  const bool ok = run_guarded([&] {
+    const WithoutGil no_gil;
+    RegionCall call(code, std::move(tensors));
+    results = std::move(call.run());
+  });
+  if (!ok) return false;
+  for (at::Tensor& result : results) outputs.push_back(THPVariable_Wrap(std::move(result)));
+  return true;
+}
+
+}  // namespace reprise::host

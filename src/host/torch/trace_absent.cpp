@@ -1,0 +1,80 @@
+// Builds without torch: nothing can be traced, no region has code.
+#include "base/check.h"
+#include "host/torch/boxed_call.h"
+#include "host/torch/region_node.h"
+#include "host/torch/trace_tensor.h"
+
+namespace reprise::host {
+
+struct TraceContext::Memo {};
+struct EntryState::State {};
+struct TraceConstants::Values {};
+struct TraceRun::State {};
+struct ValueList::Values {};
+struct BoxedProgram::State {};
+
+namespace {
+[[noreturn]] void fail() { REPRISE_UNREACHABLE("a build without torch"); }
+}  // namespace
+
+const OpInfo* find_op(std::string_view) { return nullptr; }
+const char* text_of(ScalarOp) { fail(); }
+std::optional<types::DType> dtype_of_torch(int) { return std::nullopt; }
+int torch_number_of(types::DType) { fail(); }
+std::optional<types::Device> device_of_torch(int, int) { return std::nullopt; }
+std::pair<int, int> torch_numbers_of(types::Device) { fail(); }
+
+TraceContext::TraceContext() = default;
+TraceContext::~TraceContext() = default;
+EntryState::EntryState() = default;
+EntryState EntryState::capture() { return {}; }
+TraceConstants::TraceConstants() = default;
+TraceConstants::~TraceConstants() = default;
+TraceConstants::TraceConstants(TraceConstants&&) noexcept = default;
+TraceConstants& TraceConstants::operator=(TraceConstants&&) noexcept = default;
+size_t TraceConstants::size() const { return 0; }
+std::string find_trace_obstacle() { return "a build without torch"; }
+TraceInput describe_input(PyObject*) { return {}; }
+TraceRun::TraceRun(TraceContext&, OpSink&, const EntryState&) { fail(); }
+TraceRun::~TraceRun() = default;
+PyObject* TraceRun::add_input(const TraceInput&) { fail(); }
+TraceValueId TraceRun::input_gradient(size_t) const { fail(); }
+TracedTensor TraceRun::describe(PyObject*) const { fail(); }
+bool TraceRun::is_grad_mode() const { fail(); }
+bool TraceRun::run_backward(std::span<PyObject* const>, std::span<const std::vector<int64_t>>,
+                            std::vector<TraceValueId>&) {
+  fail();
+}
+PyObject* TraceRun::item(PyObject*) { fail(); }
+TraceValueId TraceRun::get_rng_state() { fail(); }
+void TraceRun::set_rng_state(TraceValueId) { fail(); }
+const std::string& TraceRun::failure() const { fail(); }
+TraceConstants TraceRun::take_constants() { fail(); }
+
+ValueList::ValueList() = default;
+ValueList::~ValueList() = default;
+ValueList::ValueList(ValueList&&) noexcept = default;
+ValueList& ValueList::operator=(ValueList&&) noexcept = default;
+size_t ValueList::size() const { return 0; }
+void ValueList::clear() {}
+void ValueList::add_tensor(PyObject*) { fail(); }
+PyObject* ValueList::get_object(size_t) const { fail(); }
+ValueList append_constants(const ValueList&, const TraceConstants&, std::span<const int32_t>) { fail(); }
+
+BoxedProgram::BoxedProgram() = default;
+BoxedProgram::~BoxedProgram() = default;
+BoxedProgram::BoxedProgram(BoxedProgram&&) noexcept = default;
+BoxedProgram& BoxedProgram::operator=(BoxedProgram&&) noexcept = default;
+int32_t BoxedProgram::add_slot() { fail(); }
+void BoxedProgram::add_input(int32_t, TraceValueKind) { fail(); }
+void BoxedProgram::add_constant(int32_t, const TraceConstants&, int32_t) { fail(); }
+void BoxedProgram::add_instruction(BoxedInstruction) { fail(); }
+void BoxedProgram::add_output(int32_t, bool) { fail(); }
+size_t BoxedProgram::instruction_count() const { return 0; }
+size_t BoxedProgram::clone_count() const { return 0; }
+void BoxedProgram::run(const ValueList&, ValueList&) const { fail(); }
+
+uint64_t BackwardKey::hash() const { return 0; }
+bool call_region(const std::shared_ptr<RegionCode>&, std::span<PyObject* const>, std::vector<PyObject*>&) { fail(); }
+
+}  // namespace reprise::host
