@@ -9,6 +9,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -63,6 +65,10 @@ struct Evaluation {
 // elements (make_inputs does it). Arrays of mutated inputs are changed.
 REPRISE_EXPORT Evaluation evaluate(const Graph& graph, std::vector<Datum>& inputs, const std::vector<Datum>& constants,
                                    std::uint64_t first_draw = 0);
+
+// The result of a scalar:: op on constant numbers, as Python has it; nothing if an argument is not constant, if the op
+// fails on them or if the number does not fit.
+REPRISE_EXPORT std::optional<Arg> fold_scalar(OpId op, std::span<const Arg> args);
 
 // Inputs with elements from `next()`, aliased as the metadata says.
 REPRISE_EXPORT std::vector<Datum> make_inputs(const Graph& graph, std::uint64_t seed);

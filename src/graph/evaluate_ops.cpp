@@ -1,11 +1,14 @@
 // Pointwise ops and scalar ops of the reference evaluator.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
 #include "graph/evaluate_impl.h"
 
 namespace reprise::graph {
+
+bool infer_scalar_bool(RuleCall& call);
 
 namespace {
 
@@ -345,6 +348,71 @@ std::optional<Element> evaluate_scalar(OpId op, std::span<const Element> x) {
     default:
       return std::nullopt;
   }
+}
+
+std::optional<Arg> fold_scalar(OpId op, std::span<const Arg> args) {
+  if (!is_known(op) || get_op_info(op).family != OpFamily::Scalar || args.empty() || args.size() > 2)
+    return std::nullopt;
+  std::array<Element, 2> operands;
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    switch (args[i].kind()) {
+      case ArgKind::Int:
+        if (!args[i].get_int().is_constant()) return std::nullopt;
+        operands[i] = make_integer(args[i].get_int().get_word());
+        break;
+      case ArgKind::Float:
+        operands[i] = make_real(args[i].get_float());
+        break;
+      case ArgKind::Bool:
+        operands[i] = make_integer(args[i].get_bool());
+        break;
+      default:
+        return std::nullopt;
+    }
+  }
+  const bool on_reals = operands[0].is_float || (args.size() > 1 && operands[1].is_float);
+  const std::int64_t i = operands[0].integer, k = operands[1].integer;
+  std::int64_t probe = 0;
+  // Python's integers do not wrap, and some operations raise.
+  switch (op) {
+    case OpId::scalar_add:
+      if (!on_reals && __builtin_add_overflow(i, k, &probe)) return std::nullopt;
+      break;
+    case OpId::scalar_sub:
+      if (!on_reals && __builtin_sub_overflow(i, k, &probe)) return std::nullopt;
+      break;
+    case OpId::scalar_mul:
+      if (!on_reals && __builtin_mul_overflow(i, k, &probe)) return std::nullopt;
+      break;
+    case OpId::scalar_neg:
+      if (!on_reals && i == std::numeric_limits<std::int64_t>::min()) return std::nullopt;
+      break;
+    case OpId::scalar_truediv:
+      // Integers beyond 2^53 are divided exactly by Python.
+      if (operands[1].as_real() == 0 || !on_reals) return std::nullopt;
+      break;
+    case OpId::scalar_eq:
+    case OpId::scalar_ne:
+    case OpId::scalar_lt:
+    case OpId::scalar_le:
+    case OpId::scalar_gt:
+    case OpId::scalar_ge:
+      if (operands[0].is_float != operands[1].is_float) return std::nullopt;
+      break;
+    case OpId::scalar_and:
+    case OpId::scalar_or:
+    case OpId::scalar_not:
+    case OpId::scalar_to_float:
+      break;
+    default:
+      return std::nullopt;
+  }
+  const std::optional<Element> result = evaluate_scalar(op, std::span<const Element>(operands.data(), args.size()));
+  if (!result) return std::nullopt;
+  if (get_op_info(op).rule == &infer_scalar_bool) return Arg::make_bool(result->integer != 0);
+  if (result->is_float) return Arg::make_float(result->real);
+  if (result->integer < sym::Int::kLeastConstant) return std::nullopt;
+  return Arg::make_int(result->integer);
 }
 
 }  // namespace reprise::graph

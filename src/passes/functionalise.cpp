@@ -451,7 +451,8 @@ class Functionaliser {
     phase_ = node.phase;
     source_ = node.source;
     note_views(index);
-    if (is_identity(node.op) && node.outs.size() == 1 && state(node.outs[0]).parent.is_valid()) {
+    if (is_identity(node.op) && node.outs.size() == 1) {
+      if (!state(node.outs[0]).parent.is_valid()) return;  // the argument itself
       show(node.outs[0], read(state(node.outs[0]).parent));
       return;
     }
@@ -493,7 +494,7 @@ class Functionaliser {
     }
     // A view of changed memory has the new value's metadata.
     const bool is_moved = graph::is_view(node.op) && node.args[0].is_value() && has_storage(node.args[0].get_value()) &&
-                          args[0].get_value() != node.args[0].get_value();
+                          new_.get_meta(args[0].get_value()).storage != old_.get_meta(node.args[0].get_value()).storage;
     if (is_moved) {
       if (!graph::infer(node.op, args, rules_) || rules_.results().size() != outs.size()) {
         args = with_argument_0(args, emit_clone(args[0].get_value()));

@@ -49,8 +49,8 @@ struct Counts {
   std::set<std::string> declined;  // nodes
 };
 
-Counts check_rules() {
-  std::ifstream file("tests/graph/rule_expectations.txt");
+Counts check_rules(const char* path) {
+  std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
   auto parsed = parse_graph(text.str());
@@ -85,7 +85,7 @@ Counts check_rules() {
 }  // namespace
 
 TEST("the rules give the metadata that eager gives") {
-  const Counts counts = check_rules();
+  const Counts counts = check_rules("tests/graph/rule_expectations.txt");
   EXPECT(counts.agreed > 1000);
   EXPECT(counts.inferred_ops.size() >= 250);
   // Declining is allowed, but a rule that starts to decline more is noticed.
@@ -93,4 +93,12 @@ TEST("the rules give the metadata that eager gives") {
   for (const std::string& line : counts.declined) lines += line + "\n";
   EXPECT(counts.declined.size() <= 5);
   if (counts.declined.size() > 5) EXPECT_EQ(lines, "");
+}
+
+TEST("the rules give the metadata that eager gives in the training of models") {
+  const Counts counts = check_rules("tests/graph/rule_expectations_models.txt");
+  EXPECT(counts.agreed > 500);
+  std::string lines;
+  for (const std::string& line : counts.declined) lines += line + "\n";
+  EXPECT_EQ(lines, "");
 }

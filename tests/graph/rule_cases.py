@@ -139,6 +139,17 @@ def add_pointwise():
     case("hardtanh_backward", T(2, 3), T(2, 3), -1.0, 1.0)
     case("leaky_relu_backward", T(2, 3), T(2, 3), 0.1, False)
     case("softplus_backward", T(2, 3), T(2, 3), 1.0, 20.0)
+    last, repeated = channels_last(2, 3, 4, 5), T(2, 3, 4, 5, strides=(3, 1, 0, 0))
+    other = permuted((3, 2, 5, 4), (1, 0, 3, 2))
+    for a, b in [(last, repeated), (repeated, last), (last, other), (other, last), (T(2, 3, 4, 5), last)]:
+        for name in ["sigmoid_backward", "tanh_backward", "gelu_backward", "silu_backward", "mish_backward",
+                     "hardswish_backward", "hardsigmoid_backward", "add.Tensor", "mul.Tensor"]:  # fmt: skip
+            case(name, a, b)
+        case("threshold_backward", a, b, 0)
+        case("hardtanh_backward", a, b, -1.0, 1.0)
+        case("leaky_relu_backward", a, b, 0.1, False)
+        case("softplus_backward", a, b, 1.0, 20.0)
+        case("elu_backward", a, 1.0, 1.0, 1.0, False, b)
     case("elu_backward", T(2, 3), 1.0, 1.0, 1.0, False, T(2, 3))
     for name in ["bitwise_and", "bitwise_or", "bitwise_xor"]:
         case(name + ".Tensor", T(2, dtype=I64), T(2, dtype=BOOL))
@@ -224,6 +235,13 @@ def add_views():
     case("view.dtype", T(3, 2), I32)
     case("_conj", T(3, dtype=C64))
     case("_neg_view", T(3))
+    case("lift_fresh", T(3))
+    case("t_", T(2, 3))
+    case("transpose_", T(2, 3), 0, 1)
+    case("squeeze_", T(1, 3))
+    case("squeeze_.dim", T(1, 3), 0)
+    case("unsqueeze_", T(3), 0)
+    case("as_strided_", T(4), [2, 2], [1, 2], None)
 
 
 def add_copies():
@@ -649,7 +667,7 @@ def write_case(writer, name, args, kwargs, ids):
         if value is None:
             return "_", "_"
         for spec, tensor, number in made:
-            if tensor is value and tuple(value.shape) == tuple(spec.sizes):
+            if tensor is value and (tuple(value.shape), value.stride()) == (tuple(spec.sizes), tuple(spec.strides)):
                 return f"%{number}", "_"
         storage = None
         for _, tensor, number in made:

@@ -63,6 +63,15 @@ bool infer_binary_bool(RuleCall& call) { return infer_promoted(call, 0, 2, Resul
 bool infer_ternary(RuleCall& call) { return infer_promoted(call, 0, 3, ResultType::Promoted); }
 bool infer_lerp_scalar(RuleCall& call) { return infer_like_first(call, 1); }
 
+// (grad, self, ...): eager's iterator has self first, which decides between layouts.
+bool infer_swapped_binary(RuleCall& call) {
+  const TensorMeta* grad = find_tensor(call, 0);
+  const TensorMeta* self = find_tensor(call, 1);
+  Operands operands;
+  return grad != nullptr && self != nullptr && grad->dtype == self->dtype && operands.add(call, *self) &&
+         operands.add(call, *grad) && operands.add_result(call, self->dtype);
+}
+
 // pow with a number, which takes part in the type only; a number as the base makes a plain new tensor.
 bool infer_pow_scalar(RuleCall& call) {
   const TensorMeta* tensor = find_tensor(call, call.op == OpId::pow_Scalar ? 1 : 0);
