@@ -33,6 +33,17 @@ constexpr auto make_table() {
 }
 constexpr std::array<LowerFunction, graph::kKnownOpCount> kTable = make_table();
 
+// The op on one element of a list; kKnownCount: none.
+constexpr auto make_element_ops() {
+  std::array<OpId, graph::kKnownOpCount> table{};
+  table.fill(OpId::kKnownCount);
+#define X(list, element) table[static_cast<std::size_t>(OpId::list)] = OpId::element;
+#include "lower/foreach_ops.def"
+#undef X
+  return table;
+}
+constexpr std::array<OpId, graph::kKnownOpCount> kElementOps = make_element_ops();
+
 bool is_kernel_dtype(DType dtype) {
   switch (dtype) {
     case DType::Bool:
@@ -121,20 +132,48 @@ class Lowerer {
       add_op(OpKind::View, node, id);
       return;
     }
-    if (!options_.only_extern && graph::is_known(node.op) && are_results_plain(node)) {
-      if (const LowerFunction function = kTable[static_cast<std::size_t>(node.op)]; function != nullptr) {
-        const std::size_t first_tensor = lowered_.tensors.size();
-        const std::size_t first_expr = lowered_.exprs.size();
-        const std::size_t first_access = lowered_.accesses.size();
-        Call call(graph_, node, id, lowered_, options_);
-        if (are_operands_plain(node) && function(call)) return;
-        lowered_.ops.resize(first_op);
-        lowered_.tensors.resize(first_tensor);
-        lowered_.exprs.resize(first_expr);
-        lowered_.accesses.resize(first_access);
-      }
+    if (!options_.only_extern && graph::is_known(node.op) && are_results_plain(node) && are_operands_plain(node)) {
+      const std::size_t first_tensor = lowered_.tensors.size();
+      const std::size_t first_expr = lowered_.exprs.size();
+      const std::size_t first_access = lowered_.accesses.size();
+      if (run_function(node, id) || lower_elements(node, id)) return;
+      lowered_.ops.resize(first_op);
+      lowered_.tensors.resize(first_tensor);
+      lowered_.exprs.resize(first_expr);
+      lowered_.accesses.resize(first_access);
     }
     add_op(OpKind::Extern, node, id);
+  }
+
+  bool run_function(const Node& node, graph::NodeId id) {
+    const LowerFunction function = kTable[static_cast<std::size_t>(node.op)];
+    if (function == nullptr) return false;
+    Call call(graph_, node, id, lowered_, options_);
+    return function(call);
+  }
+
+  // A list op as its op on each element.
+  bool lower_elements(const Node& node, graph::NodeId id) {
+    const OpId element_op = kElementOps[static_cast<std::size_t>(node.op)];
+    if (element_op == OpId::kKnownCount || node.args.empty() || !node.args[0].is_list()) return false;
+    const std::span<const ValueId> results = node.new_values.empty() ? node.outs : node.new_values;
+    const std::size_t count = node.args[0].get_list().size();
+    if (results.size() != count) return false;
+    std::vector<graph::Arg> args(node.args.begin(), node.args.end());
+    constexpr graph::Return kReturn = graph::Return::make_single();
+    Node element;
+    element.op = element_op;
+    element.args = args;
+    element.returns = {&kReturn, 1};
+    for (std::size_t k = 0; k < count; ++k) {
+      for (std::size_t i = 0; i < args.size(); ++i) {
+        if (node.args[i].is_list() && node.args[i].get_list().size() == count) args[i] = node.args[i].get_list()[k];
+      }
+      if (!results[k].is_valid()) continue;
+      element.outs = results.subspan(k, 1);
+      if (!run_function(element, id)) return false;
+    }
+    return true;
   }
 
   // What nobody uses may be anything (batch norm's empty results in evaluation mode).

@@ -210,7 +210,7 @@ std::string call_by_evaluator(ProgramRunner& runner, const program::Step& step) 
     outs.push_back(row.is_tensor ? single.graph.add_tensor(single.context->make_meta(sizes, row.dtype))
                                  : single.graph.add_value(row.dtype == DType::Int64 ? graph::ValueKind::Int
                                                                                     : graph::ValueKind::Float));
-    single.graph.outputs.push_back({graph::OutputKind::Value, outs.back(), 0});
+    single.builder.add_output(outs.back());
   }
   node.outs = outs;
   node.returns = returns;

@@ -3,6 +3,9 @@
 // Graphs are separated by lines "---". INPUTS holds the bytes of their inputs, one after the other, contiguous in
 // their storages; OUTPUTS gets for each graph a byte 1 and the bytes of its outputs in row-major order, or a byte 0,
 // the length of a text in 4 bytes and the text: what was not lowered or went wrong.
+//
+// run_plan --print GRAPHS: the groups of every graph, with the text of its kernels and its program, and the time it took.
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -13,6 +16,7 @@
 #include "../core/program_runner.h"
 #include "graph/parser.h"
 #include "graph/verify.h"
+#include "kernel/text.h"
 #include "schedule/schedule.h"
 
 using namespace reprise;
@@ -85,9 +89,45 @@ std::string run_graph(const std::string& text, Reader& reader, std::string& out)
   return {};
 }
 
+int print_plans(const char* path) {
+  std::istringstream graphs(read_file(path));
+  std::string line;
+  std::string text;
+  while (std::getline(graphs, line)) {
+    if (line != "---") {
+      text += line + "\n";
+      continue;
+    }
+    auto parsed = graph::parse_graph(text);
+    text.clear();
+    if (const auto* error = std::get_if<graph::ParseError>(&parsed)) {
+      std::printf("line %d: %s\n", error->line, error->text.c_str());
+      return 2;
+    }
+    const graph::Graph& graph = std::get<graph::Graph>(parsed);
+    const auto start = std::chrono::steady_clock::now();
+    auto plan = schedule::make_plan(graph);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    std::printf("%s", schedule::print_groups(graph).c_str());
+    if (!plan) {
+      std::printf("%s\n", plan.unsupported().text.c_str());
+      continue;
+    }
+    for (const kernel::Kernel& kernel : plan.value().kernels) std::printf("%s\n", kernel::print(kernel).c_str());
+    std::printf("%s", program::print(plan.value().program).c_str());
+    const schedule::Statistics& statistics = plan.value().statistics;
+    std::printf("%u launches of %zu kernels, %u native ops, %u library calls, arena %lld of %lld bytes, %.1f ms\n",
+                statistics.launches, plan.value().kernels.size(), statistics.native_ops, statistics.extern_ops,
+                static_cast<long long>(plan.value().program.arena_bytes),
+                static_cast<long long>(statistics.temporary_bytes), seconds * 1e3);
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 3 && std::string_view(argv[1]) == "--print") return print_plans(argv[2]);
   if (argc != 4) {
     std::fprintf(stderr, "run_plan GRAPHS INPUTS OUTPUTS\n");
     return 2;
