@@ -159,12 +159,17 @@ class Emitter {
   }
 
   void choose_vector() {
-    std::int64_t best = -1;
+    double best = -1;
     const auto consider = [&](std::uint8_t v) {
-      std::int64_t score = 0;
-      const auto add_score = [&](const VarIndex& function, std::int64_t weight) {
+      double score = 0;
+      // An access counts by the elements that it runs through.
+      const auto add_score = [&](const VarIndex& function, double weight) {
         const std::int64_t stride = function.by_var[v];
-        score += weight * (stride == 1 ? 8 : stride == 0 ? 2 : 0);
+        if (stride != 0 && stride != 1) return;
+        for (std::size_t other = 0; other < space_.count; ++other) {
+          if (function.by_var[other] != 0) weight *= static_cast<double>(space_.sizes[other]);
+        }
+        score += weight * (stride == 1 ? 8 : 2);
       };
       for (std::size_t m = 0; m < states_.size(); ++m) {
         const Member& member = group_.members[m];
