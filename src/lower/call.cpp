@@ -14,7 +14,8 @@ using types::DTypeKind;
 Call::Call(const graph::Graph& in, const graph::Node& called, graph::NodeId id, Lowered& out, const Options& chosen)
     : graph(in), node(called), options(chosen), lowered(out), node_id_(id) {}
 
-// --- arguments --------------------------------------------------------------------------------------------------------
+// --- arguments
+// --------------------------------------------------------------------------------------------------------
 
 bool Call::is_tensor(std::size_t i) const {
   return i < node.args.size() && node.args[i].is_value() && get(tensor(i)).is_tensor;
@@ -74,7 +75,8 @@ std::optional<std::uint8_t> Call::get_dims(std::size_t i, std::size_t rank) cons
   return mask;
 }
 
-// --- results ----------------------------------------------------------------------------------------------------------
+// --- results
+// ----------------------------------------------------------------------------------------------------------
 
 bool Call::has_out(std::size_t i) const { return i < node.outs.size() && node.outs[i].is_valid(); }
 
@@ -85,7 +87,8 @@ TensorId Call::single() const {
   return out(0);
 }
 
-// --- tensors ----------------------------------------------------------------------------------------------------------
+// --- tensors
+// ----------------------------------------------------------------------------------------------------------
 
 Dims make_contiguous_strides(const Dims& sizes) {
   Dims strides;
@@ -110,7 +113,8 @@ TensorId Call::make_tensor(DType dtype, const Dims& sizes) {
   return id;
 }
 
-// --- expressions ------------------------------------------------------------------------------------------------------
+// --- expressions
+// ------------------------------------------------------------------------------------------------------
 
 void Call::begin(const Dims& sizes) {
   op_ = Op();
@@ -171,9 +175,9 @@ Access Call::make_access(TensorId id) const {
   Access access;
   access.tensor = id;
   access.constant = tensor.offset;
-  REPRISE_CHECK(tensor.sizes.rank <= op_.sizes.rank,
-                "tensor %" + std::to_string(id.index()) + " has " + std::to_string(tensor.sizes.rank) + " dims, the op " +
-                    std::to_string(op_.sizes.rank));
+  REPRISE_CHECK(tensor.sizes.rank <= op_.sizes.rank, "tensor %" + std::to_string(id.index()) + " has " +
+                                                         std::to_string(tensor.sizes.rank) + " dims, the op " +
+                                                         std::to_string(op_.sizes.rank));
   const std::size_t shift = op_.sizes.rank - tensor.sizes.rank;
   for (std::size_t d = 0; d < tensor.sizes.rank; ++d) {
     REPRISE_CHECK(tensor.sizes[d] == 1 || tensor.sizes[d] == op_.sizes[d + shift],
@@ -240,8 +244,8 @@ Ex Call::bitcast(Ex a, DType dtype) { return a.dtype == dtype ? a : add(ScalarOp
 Ex Call::math(MathFunction function, Numerics numerics, Ex a) { return math(function, numerics, a, {}); }
 
 Ex Call::math(MathFunction function, Numerics numerics, Ex a, Ex b) {
-  REPRISE_CHECK(a.dtype == DType::Float32 || a.dtype == DType::Float64, "a function of " +
-                                                                           std::string(types::get_dtype_name(a.dtype)));
+  REPRISE_CHECK(a.dtype == DType::Float32 || a.dtype == DType::Float64,
+                "a function of " + std::string(types::get_dtype_name(a.dtype)));
   return add(ScalarOp::Math, a.dtype, {a, b},
              static_cast<std::uint64_t>(function) | static_cast<std::uint64_t>(numerics) << 8);
 }
@@ -276,7 +280,8 @@ Ex Call::value(std::size_t i, DType dtype) {
   return constant(dtype, *get_int(i));
 }
 
-// --- ends of an op ----------------------------------------------------------------------------------------------------
+// --- ends of an op
+// ----------------------------------------------------------------------------------------------------
 
 Dims Call::make_result_strides(TensorId id, std::uint8_t reduced) const {
   const Tensor& tensor = get(id);
@@ -353,7 +358,8 @@ void Call::finish_arg_reduction(Combine combine, std::uint8_t reduced, TensorId 
   finish(op_);
 }
 
-// --- dtypes -----------------------------------------------------------------------------------------------------------
+// --- dtypes
+// -----------------------------------------------------------------------------------------------------------
 
 namespace {
 

@@ -57,7 +57,7 @@ class Call {
   const Dims& sizes() const { return op_.sizes; }
   Ex constant(DType dtype, double number);
   Ex constant(DType dtype, std::int64_t number);
-  Ex dim(std::size_t d);  // int64
+  Ex dim(std::size_t d);     // int64
   Ex load(TensorId tensor);  // at the same index, broadcast to sizes()
   Ex load_at(Access access, Ex mask = {});
   Access make_access(TensorId tensor) const;  // at the same index, broadcast

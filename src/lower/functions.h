@@ -17,7 +17,7 @@ namespace reprise::lower {
 Numerics choose_numerics(MathFunction function, DType result);
 
 Ex emit_constant(Call& call, Ex like, double number);  // of the dtype of `like`
-Ex emit_rounded(Call& call, Ex x, DType dtype);  // to the precision of a half type, where eager rounds in between
+Ex emit_rounded(Call& call, Ex x, DType dtype);        // to the precision of a half type, where eager rounds in between
 Ex emit_sigmoid(Call& call, Ex x);
 Ex emit_fused_exp(Call& call, Ex x);  // exp as inside eager's fused kernels
 Ex emit_erf(Call& call, Ex x);        // as inside eager's fused kernels

@@ -179,9 +179,8 @@ class Lowerer {
   // What nobody uses may be anything (batch norm's empty results in evaluation mode).
   bool are_results_plain(const Node& node) const {
     bool are_plain = true;
-    graph::for_each_result(node, [&](ValueId id) {
-      are_plain &= lowered_.get(get_tensor(id)).is_plain || !is_used_[id.index()];
-    });
+    graph::for_each_result(
+        node, [&](ValueId id) { are_plain &= lowered_.get(get_tensor(id)).is_plain || !is_used_[id.index()]; });
     return are_plain;
   }
 

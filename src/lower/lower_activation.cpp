@@ -129,8 +129,7 @@ bool lower_gelu(Call& call) {
   return lower_float(call, {0}, [&](Formula& f, Ex x, Ex, Ex) {
     const Ex half = f.number(x, 0.5);
     const Ex one = f.number(x, 1);
-    if (!is_tanh)
-      return f.mul(f.mul(x, half), f.add(one, emit_erf(f.call, f.mul(x, f.number(x, 1 / kSqrt2)))));
+    if (!is_tanh) return f.mul(f.mul(x, half), f.add(one, emit_erf(f.call, f.mul(x, f.number(x, 1 / kSqrt2)))));
     const Ex cube = f.mul(f.mul(x, x), x);
     const Ex inner = f.mul(f.number(x, kGeluBeta), f.fma(f.number(x, kGeluKappa), cube, x));
     return f.mul(f.mul(half, x), f.add(one, f.math(MathFunction::Tanh, inner)));
@@ -156,7 +155,8 @@ bool lower_mish(Call& call) {
   });
 }
 
-// --- backward ---------------------------------------------------------------------------------------------------------
+// --- backward
+// ---------------------------------------------------------------------------------------------------------
 
 // (grad, output): grad * (1 - y) * y; eager rounds float16 (not bfloat16) after every step
 bool lower_sigmoid_backward(Call& call) {
@@ -170,9 +170,8 @@ bool lower_sigmoid_backward(Call& call) {
 
 // (grad, output): grad * fma(-y, y, 1)
 bool lower_tanh_backward(Call& call) {
-  return lower_float(call, {0, 1}, [](Formula& f, Ex grad, Ex y, Ex) {
-    return f.mul(grad, f.fma(f.neg(y), y, f.number(y, 1)));
-  });
+  return lower_float(call, {0, 1},
+                     [](Formula& f, Ex grad, Ex y, Ex) { return f.mul(grad, f.fma(f.neg(y), y, f.number(y, 1))); });
 }
 
 // (grad, self, threshold): x <= threshold ? 0 : grad
@@ -286,8 +285,7 @@ bool lower_gelu_backward(Call& call) {
     const Ex right = f.add(one, inner);
     const Ex left_derivative = f.mul(half, right);
     const Ex tanh_derivative = f.sub(one, f.mul(inner, inner));
-    const Ex inner_derivative =
-        f.mul(beta, f.add(one, f.mul(f.mul(f.number(x, 3), f.number(x, kGeluKappa)), square)));
+    const Ex inner_derivative = f.mul(beta, f.add(one, f.mul(f.mul(f.number(x, 3), f.number(x, kGeluKappa)), square)));
     const Ex right_derivative = f.mul(f.mul(left, tanh_derivative), inner_derivative);
     return f.mul(grad, f.add(left_derivative, right_derivative));
   });

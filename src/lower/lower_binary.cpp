@@ -228,9 +228,8 @@ bool lower_pow_scalar(Call& call) {
   } else if (*exponent == -1) {
     value = call.op(ScalarOp::Div, one, x);
   } else if (*exponent == 0.5 && result != DType::Float16) {
-    value = result == DType::Float32 || result == DType::Float64
-                ? call.math(MathFunction::VmlSqrt, Numerics::Mkl, x)
-                : call.op(ScalarOp::Sqrt, x);
+    value = result == DType::Float32 || result == DType::Float64 ? call.math(MathFunction::VmlSqrt, Numerics::Mkl, x)
+                                                                 : call.op(ScalarOp::Sqrt, x);
   } else if (*exponent == -0.5 && result != DType::Float16) {
     value = call.op(ScalarOp::Div, one, call.op(ScalarOp::Sqrt, x));
   } else {
@@ -357,8 +356,7 @@ bool lower_lerp(Call& call) {
   const Ex b = get_operand(call, 1, dtype);
   const Ex w = get_operand(call, 2, dtype);
   const Ex is_low = call.op(ScalarOp::Lt, call.op(ScalarOp::Abs, w), emit_constant(call, w, 0.5));
-  const Ex factor =
-      call.op(ScalarOp::Select, is_low, w, call.op(ScalarOp::Sub, w, emit_constant(call, w, 1)));
+  const Ex factor = call.op(ScalarOp::Select, is_low, w, call.op(ScalarOp::Sub, w, emit_constant(call, w, 1)));
   const Ex base = call.op(ScalarOp::Select, is_low, a, b);
   call.finish_pointwise(call.single(), call.op(ScalarOp::Fma, factor, call.op(ScalarOp::Sub, b, a), base));
   return true;

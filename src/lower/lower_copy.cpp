@@ -31,8 +31,7 @@ bool lower_triangle(Call& call, ScalarOp keeps) {
   call.begin(result.sizes);
   const Ex row = call.dim(result.sizes.rank - 2);
   const Ex column = call.dim(result.sizes.rank - 1);
-  const Ex keep =
-      call.op(keeps, column, call.op(ScalarOp::Add, row, call.constant(DType::Int64, *diagonal)));
+  const Ex keep = call.op(keeps, column, call.op(ScalarOp::Add, row, call.constant(DType::Int64, *diagonal)));
   const Ex zero = call.constant(result.dtype, std::int64_t{0});
   call.finish_pointwise(call.single(), call.op(ScalarOp::Select, keep, call.load(call.tensor(0)), zero));
   return true;
@@ -96,8 +95,9 @@ bool lower_arange(Call& call) {
   if (most > exact) return false;
   call.begin(result.sizes);
   const Ex index = call.dim(0);
-  const Ex value = call.op(ScalarOp::Add, call.constant(DType::Int64, static_cast<std::int64_t>(*start)),
-                           call.op(ScalarOp::Mul, index, call.constant(DType::Int64, static_cast<std::int64_t>(*step))));
+  const Ex value =
+      call.op(ScalarOp::Add, call.constant(DType::Int64, static_cast<std::int64_t>(*start)),
+              call.op(ScalarOp::Mul, index, call.constant(DType::Int64, static_cast<std::int64_t>(*step))));
   call.finish_pointwise(call.single(), value);
   return true;
 }

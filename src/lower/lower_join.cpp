@@ -29,9 +29,8 @@ bool lower_pad(Call& call) {
       require(call.op(ScalarOp::Lt, call.dim(d), call.constant(DType::Int64, before + x.sizes[d])));
   }
   const Ex value = call.load_at(std::move(access), mask);
-  call.finish_pointwise(call.out(0), mask.id.is_valid()
-                                         ? call.op(ScalarOp::Select, mask, value, call.value(2, result.dtype))
-                                         : value);
+  call.finish_pointwise(
+      call.out(0), mask.id.is_valid() ? call.op(ScalarOp::Select, mask, value, call.value(2, result.dtype)) : value);
   return true;
 }
 

@@ -160,9 +160,8 @@ bool lower_nll_loss_backward(Call& call) {
     return call.load_at(std::move(access));
   };
   const Ex target = call.cast(load_of_row(2), DType::Int64);
-  const Ex is_target =
-      call.op(ScalarOp::And, call.op(ScalarOp::Eq, target, call.dim(1)),
-              call.op(ScalarOp::Ne, target, call.constant(DType::Int64, *ignored)));
+  const Ex is_target = call.op(ScalarOp::And, call.op(ScalarOp::Eq, target, call.dim(1)),
+                               call.op(ScalarOp::Ne, target, call.constant(DType::Int64, *ignored)));
   Ex value = call.cast(load_of_row(0), compute);
   if (*reduction == kMean) value = call.op(ScalarOp::Div, value, call.cast(load_of_row(6), compute));
   if (!call.is_none(3)) {
@@ -172,8 +171,8 @@ bool lower_nll_loss_backward(Call& call) {
     access.by_dim[1] = call.get(access.tensor).strides[0];  // the class is the target where it counts
     value = call.op(ScalarOp::Mul, value, call.cast(call.load_at(std::move(access)), compute));
   }
-  call.finish_pointwise(call.out(0), call.op(ScalarOp::Select, is_target, call.op(ScalarOp::Neg, value),
-                                             call.constant(compute, 0.0)));
+  call.finish_pointwise(
+      call.out(0), call.op(ScalarOp::Select, is_target, call.op(ScalarOp::Neg, value), call.constant(compute, 0.0)));
   return true;
 }
 

@@ -6,9 +6,7 @@ namespace reprise::lower {
 namespace {
 
 // A result that may be None or of no elements (batch norm in evaluation mode).
-bool has_result(const Call& call, std::size_t i) {
-  return call.has_out(i) && call.get(call.out(i)).is_plain;
-}
+bool has_result(const Call& call, std::size_t i) { return call.has_out(i) && call.get(call.out(i)).is_plain; }
 
 Ex load_as(Call& call, TensorId tensor, DType dtype) { return call.cast(call.load(tensor), dtype); }
 
@@ -63,12 +61,11 @@ bool lower_layer_norm(Call& call) {
   const DType compute = Call::get_compute_dtype(call.dtype(0));
   const auto [mean, squares] = rows.fold_moments(compute, [&] { return load_as(call, x, compute); });
   const TensorId sums = squares;
-  const TensorId rstd = rows.map(compute, [&] {
-    return emit_inverse_deviation(call, call.load(sums), static_cast<double>(rows.count()), *eps);
-  });
+  const TensorId rstd = rows.map(
+      compute, [&] { return emit_inverse_deviation(call, call.load(sums), static_cast<double>(rows.count()), *eps); });
   call.begin(sizes);
-  Ex value = call.op(ScalarOp::Mul, call.op(ScalarOp::Sub, load_as(call, x, compute), call.load(mean)),
-                     call.load(rstd));
+  Ex value =
+      call.op(ScalarOp::Mul, call.op(ScalarOp::Sub, load_as(call, x, compute), call.load(mean)), call.load(rstd));
   if (!call.is_none(2)) value = call.op(ScalarOp::Mul, value, load_as(call, call.tensor(2), compute));
   if (!call.is_none(3)) value = call.op(ScalarOp::Add, value, load_as(call, call.tensor(3), compute));
   call.finish_pointwise(call.out(0), value);
@@ -92,12 +89,8 @@ bool lower_layer_norm_backward(Call& call) {
   if (rows.count() == 1 || call.get(call.tensor(3)).sizes != rows.row_sizes()) return false;
   const DType compute = Call::get_compute_dtype(call.dtype(1));
   const auto load = [&](std::size_t i) { return load_as(call, call.tensor(i), compute); };
-  const auto load_normal = [&] {
-    return call.op(ScalarOp::Mul, call.op(ScalarOp::Sub, load(1), load(3)), load(4));
-  };
-  const auto load_scaled = [&] {
-    return call.is_none(5) ? load(0) : call.op(ScalarOp::Mul, load(0), load(5));
-  };
+  const auto load_normal = [&] { return call.op(ScalarOp::Mul, call.op(ScalarOp::Sub, load(1), load(3)), load(4)); };
+  const auto load_scaled = [&] { return call.is_none(5) ? load(0) : call.op(ScalarOp::Mul, load(0), load(5)); };
   if (call.has_out(0)) {
     const TensorId sum = rows.fold(Combine::Sum, compute, load_scaled);
     const TensorId product =
@@ -110,16 +103,15 @@ bool lower_layer_norm_backward(Call& call) {
     const TensorId mean_sum = make_mean(sum);
     const TensorId mean_product = make_mean(product);
     call.begin(sizes);
-    const Ex rest = call.op(ScalarOp::Add, call.load(mean_sum),
-                            call.op(ScalarOp::Mul, load_normal(), call.load(mean_product)));
+    const Ex rest =
+        call.op(ScalarOp::Add, call.load(mean_sum), call.op(ScalarOp::Mul, load_normal(), call.load(mean_product)));
     call.finish_pointwise(call.out(0), call.op(ScalarOp::Mul, load(4), call.op(ScalarOp::Sub, load_scaled(), rest)));
   }
   const auto all = static_cast<std::uint8_t>((1u << sizes.rank) - 1);
   Rows columns(call, sizes, static_cast<std::uint8_t>(all & ~*dims));
   if (call.has_out(1)) {
-    columns.finish(call.out(1), columns.fold(Combine::Sum, compute, [&] {
-      return call.op(ScalarOp::Mul, load(0), load_normal());
-    }));
+    columns.finish(call.out(1),
+                   columns.fold(Combine::Sum, compute, [&] { return call.op(ScalarOp::Mul, load(0), load_normal()); }));
   }
   if (call.has_out(2)) columns.finish(call.out(2), columns.fold(Combine::Sum, compute, [&] { return load(0); }));
   return true;
@@ -187,9 +179,8 @@ bool lower_group_norm(Call& call) {
   };
   const auto [mean, squares] = rows.fold_moments(compute, load_box);
   const TensorId sums = squares;
-  const TensorId rstd = rows.map(compute, [&] {
-    return emit_inverse_deviation(call, call.load(sums), static_cast<double>(rows.count()), *eps);
-  });
+  const TensorId rstd = rows.map(
+      compute, [&] { return emit_inverse_deviation(call, call.load(sums), static_cast<double>(rows.count()), *eps); });
   call.begin(sizes);
   Ex value = call.op(ScalarOp::Mul, call.op(ScalarOp::Sub, load_box(), call.load(mean)), call.load(rstd));
   if (!call.is_none(1)) value = call.op(ScalarOp::Mul, value, load_parameter(1));
@@ -324,8 +315,8 @@ bool lower_batch_norm_backward(Call& call) {
     const TensorId mean_sum = make_mean(sum);
     const TensorId mean_product = make_mean(product);
     call.begin(sizes);
-    const Ex rest = call.op(ScalarOp::Add, call.load(mean_sum),
-                            call.op(ScalarOp::Mul, load_normal(), call.load(mean_product)));
+    const Ex rest =
+        call.op(ScalarOp::Add, call.load(mean_sum), call.op(ScalarOp::Mul, load_normal(), call.load(mean_product)));
     Ex scale = load_channel(call, call.tensor(6), compute);
     if (!call.is_none(2)) scale = call.op(ScalarOp::Mul, scale, load_channel(call, call.tensor(2), compute));
     call.finish_pointwise(call.out(0), call.op(ScalarOp::Mul, scale, call.op(ScalarOp::Sub, load(0), rest)));

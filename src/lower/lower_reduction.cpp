@@ -91,8 +91,8 @@ std::optional<std::pair<TensorId, TensorId>> fold_variance(Call& call, Rows& row
   const auto [mean, squares] = rows.fold_moments(compute, [&] { return load_as(call, compute); });
   const double divisor = std::max(0.0, static_cast<double>(rows.count()) - *correction);
   const TensorId moments = squares;
-  const TensorId variance = rows.map(
-      compute, [&] { return call.op(ScalarOp::Div, call.load(moments), call.constant(compute, divisor)); });
+  const TensorId variance =
+      rows.map(compute, [&] { return call.op(ScalarOp::Div, call.load(moments), call.constant(compute, divisor)); });
   return std::pair(mean, variance);
 }
 
@@ -158,8 +158,7 @@ bool lower_vector_norm(Call& call) {
     return true;
   }
   if (*order == 1) {
-    rows->finish(call.single(),
-                 rows->fold(Combine::Sum, compute, [&] { return call.op(ScalarOp::Abs, load()); }));
+    rows->finish(call.single(), rows->fold(Combine::Sum, compute, [&] { return call.op(ScalarOp::Abs, load()); }));
     return true;
   }
   if (std::isinf(*order)) {
@@ -184,9 +183,8 @@ bool lower_logsumexp(Call& call) {
     const Ex is_infinite = call.op(ScalarOp::Eq, call.op(ScalarOp::Abs, x), emit_constant(call, x, INFINITY));
     return call.op(ScalarOp::Select, is_infinite, emit_constant(call, x, 0), x);
   });
-  const TensorId sum = rows->fold(Combine::Sum, compute, [&] {
-    return emit_fused_exp(call, call.op(ScalarOp::Sub, load(), call.load(shift)));
-  });
+  const TensorId sum = rows->fold(
+      Combine::Sum, compute, [&] { return emit_fused_exp(call, call.op(ScalarOp::Sub, load(), call.load(shift))); });
   const TensorId value = rows->map(compute, [&] {
     return call.op(ScalarOp::Add, call.math(MathFunction::Log, Numerics::Sleef, call.load(sum)), call.load(shift));
   });

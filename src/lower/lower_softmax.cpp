@@ -25,12 +25,10 @@ bool lower_normalised(Call& call, bool is_log) {
   call.begin(rows->sizes());
   const Ex difference = call.op(ScalarOp::Sub, call.cast(call.load(x), compute), call.load(most));
   call.finish_pointwise(shifted, is_log ? difference : emit_fused_exp(call, difference));
-  const TensorId sum = rows->fold(Combine::Sum, compute, [&] {
-    return is_log ? emit_fused_exp(call, call.load(shifted)) : call.load(shifted);
-  });
-  const TensorId scale = rows->map(compute, [&] {
-    return is_log ? call.math(MathFunction::Log, Numerics::Sleef, call.load(sum)) : call.load(sum);
-  });
+  const TensorId sum = rows->fold(
+      Combine::Sum, compute, [&] { return is_log ? emit_fused_exp(call, call.load(shifted)) : call.load(shifted); });
+  const TensorId scale = rows->map(
+      compute, [&] { return is_log ? call.math(MathFunction::Log, Numerics::Sleef, call.load(sum)) : call.load(sum); });
   call.begin(rows->sizes());
   call.finish_pointwise(call.out(0),
                         call.op(is_log ? ScalarOp::Sub : ScalarOp::Div, call.load(shifted), call.load(scale)));
@@ -45,9 +43,8 @@ bool lower_normalised_backward(Call& call, bool is_log) {
   if (!rows) return false;
   const DType compute = Call::get_compute_dtype(call.dtype(0));
   const auto load = [&](std::size_t i) { return call.cast(call.load(call.tensor(i)), compute); };
-  const TensorId sum = rows->fold(Combine::Sum, compute, [&] {
-    return is_log ? load(0) : call.op(ScalarOp::Mul, load(0), load(1));
-  });
+  const TensorId sum =
+      rows->fold(Combine::Sum, compute, [&] { return is_log ? load(0) : call.op(ScalarOp::Mul, load(0), load(1)); });
   call.begin(rows->sizes());
   Ex value;
   if (is_log) {

@@ -19,8 +19,8 @@ bool lower_unary(Call& call, Formula&& formula) {
   call.begin(result.sizes);
   const DType dtype = result.dtype;
   // Integers turn into the dtype of the result first (a half type cannot come of them but by a cast of its own).
-  const Ex x = call.cast(call.value(0, types::is_float(call.dtype(0)) ? call.dtype(0) : dtype),
-                         Call::get_compute_dtype(dtype));
+  const Ex x =
+      call.cast(call.value(0, types::is_float(call.dtype(0)) ? call.dtype(0) : dtype), Call::get_compute_dtype(dtype));
   call.finish_pointwise(call.single(), formula(x));
   return true;
 }
@@ -235,8 +235,9 @@ bool lower_reciprocal(Call& call) {
 
 bool lower_deg2rad(Call& call) {
   if (!is_float_like(call.dtype(0))) return false;
-  return lower_unary(
-      call, [&](Ex x) { return call.op(ScalarOp::Mul, x, emit_constant(call, x, 0.017453292519943295769236907684886)); });
+  return lower_unary(call, [&](Ex x) {
+    return call.op(ScalarOp::Mul, x, emit_constant(call, x, 0.017453292519943295769236907684886));
+  });
 }
 
 bool lower_rad2deg(Call& call) {

@@ -64,9 +64,9 @@ struct Tensor {
   Dims sizes;    // of a plain tensor
   Dims strides;  // of a plain tensor
   std::int64_t offset = 0;
-  TensorId root;               // the tensor that it is a view of; itself if none
-  std::uint32_t storage = 0;   // numbered densely; tensors with one storage share memory
-  OpIndex producer;            // invalid: a source
+  TensorId root;              // the tensor that it is a view of; itself if none
+  std::uint32_t storage = 0;  // numbered densely; tensors with one storage share memory
+  OpIndex producer;           // invalid: a source
 };
 
 // The element of a tensor (of the storage of its root) that a load touches:
@@ -100,19 +100,19 @@ struct Op {
   graph::NodeId node;
   // --- Loop
   Dims sizes;
-  std::uint8_t reduced = 0;  // bit d: dimension d is combined over
+  std::uint8_t reduced = 0;   // bit d: dimension d is combined over
   bool is_reduction = false;  // also with no dimension in `reduced`
   Combine combine = Combine::Sum;
   std::uint32_t first_expr = 0;  // in Lowered::exprs: [first_expr, last_expr)
   std::uint32_t last_expr = 0;
-  ExprId value;               // the element, of the dtype of the result (a bool for any and all)
-  ExprId index_value;         // argmax, argmin: what the index of an element is
-  TensorId result;            // may be invalid if index_result is valid
-  TensorId index_result;      // argmax, argmin
-  Dims result_strides;        // one a dimension of `sizes`, 0 for reduced ones; offset is the tensor's
+  ExprId value;           // the element, of the dtype of the result (a bool for any and all)
+  ExprId index_value;     // argmax, argmin: what the index of an element is
+  TensorId result;        // may be invalid if index_result is valid
+  TensorId index_result;  // argmax, argmin
+  Dims result_strides;    // one a dimension of `sizes`, 0 for reduced ones; offset is the tensor's
   Dims index_result_strides;
-  std::uint16_t weight = 0;   // vector instructions an element
-  bool is_dear = false;       // not to be computed twice: functions, divisions
+  std::uint16_t weight = 0;  // vector instructions an element
+  bool is_dear = false;      // not to be computed twice: functions, divisions
 
   bool is_reduced(std::size_t dim) const { return (reduced >> dim & 1) != 0; }
 };
@@ -132,7 +132,7 @@ struct REPRISE_EXPORT Lowered {
 inline TensorId get_tensor(graph::ValueId id) { return TensorId(id.index()); }
 
 struct Options {
-  bool only_extern = false;  // no LoopOp at all: backend aot_eager
+  bool only_extern = false;   // no LoopOp at all: backend aot_eager
   bool keep_rounding = true;  // half types are rounded after every op, as eager does
 };
 

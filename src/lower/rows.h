@@ -28,6 +28,7 @@ class Rows {
   // row = combine of value() over the columns
   template <class Value>
   TensorId fold(Combine combine, DType dtype, Value&& value) {
+    if (const std::uint8_t first = get_first_dims(); first != 0) return fold_twice(first, combine, dtype, value);
     const TensorId row = make_row(dtype);
     call_.begin(sizes_);
     call_.finish_reduction(combine, reduced_, row, call_.cast(value(), dtype));
@@ -83,6 +84,33 @@ class Rows {
   }
 
  private:
+  // One row of many elements would be the work of one thread: some of the outer dims, to be folded in a second step;
+  // 0: fold at once.
+  std::uint8_t get_first_dims() const {
+    if (count_ < kLongRow || row_sizes_.count() != 1) return 0;
+    std::uint8_t first = 0;
+    std::int64_t parts = 1;
+    for (std::size_t d = 0; d + 1 < sizes_.rank && parts < kLeastParts; ++d) {
+      first |= static_cast<std::uint8_t>(1u << d);
+      parts *= sizes_[d];
+    }
+    return parts >= 2 && count_ / parts >= kLeastPart ? first : 0;
+  }
+
+  template <class Value>
+  TensorId fold_twice(std::uint8_t first, Combine combine, DType dtype, Value&& value) {
+    Rows inner(call_, sizes_, static_cast<std::uint8_t>(reduced_ & ~first));
+    const TensorId parts = inner.fold(combine, dtype, value);
+    const TensorId row = make_row(dtype);
+    call_.begin(inner.row_sizes());
+    call_.finish_reduction(combine, first, row, call_.load(parts));
+    return row;
+  }
+
+  static constexpr std::int64_t kLongRow = 65536;
+  static constexpr std::int64_t kLeastParts = 64;
+  static constexpr std::int64_t kLeastPart = 256;
+
   Call& call_;
   Dims sizes_;
   Dims row_sizes_;

@@ -109,8 +109,8 @@ class Printer {
         return text + "]";
       }
       case ArgumentKind::Complex:
-        return "complex(" + get_text_of(argument.real) + ", " +
-               get_text_of(std::bit_cast<double>(argument.number)) + ")";
+        return "complex(" + get_text_of(argument.real) + ", " + get_text_of(std::bit_cast<double>(argument.number)) +
+               ")";
       case ArgumentKind::DType:
         return std::string(types::get_dtype_name(static_cast<types::DType>(argument.number)));
       case ArgumentKind::Device:

@@ -64,7 +64,8 @@ class Assembler {
   }
 
  private:
-  // --- lives of storages ----------------------------------------------------------------------------------------------
+  // --- lives of storages
+  // ----------------------------------------------------------------------------------------------
 
   struct Storage {
     std::int32_t first = kNever;  // the item that computes it; kNever: a source
@@ -75,7 +76,7 @@ class Assembler {
     bool is_library = false;        // the memory comes with the result of a library call
     bool is_kernel = false;         // computed by a kernel
     std::int64_t size_bytes = 0;
-    std::uint32_t place = 0;        // the storage whose memory this one is in: itself, or one that it took over
+    std::uint32_t place = 0;  // the storage whose memory this one is in: itself, or one that it took over
     std::int64_t arena_offset = -1;
   };
 
@@ -146,8 +147,8 @@ class Assembler {
       for (const EmittedBuffer& buffer : emitted_[item.group].buffers) {
         if (buffer.is_written) {
           define(buffer.root, true);
-          const std::int64_t bytes =
-              get_extent(buffer.root) * static_cast<std::int64_t>(types::get_size_bytes(lowered_.get(buffer.root).dtype));
+          const std::int64_t bytes = get_extent(buffer.root) *
+                                     static_cast<std::int64_t>(types::get_size_bytes(lowered_.get(buffer.root).dtype));
           Storage& storage = storages_[get_storage(buffer.root)];
           storage.size_bytes = std::max(storage.size_bytes, bytes);
         } else {
@@ -166,7 +167,8 @@ class Assembler {
     graph::for_each_root(graph, [&](ValueId& id) { ++root_counts_[get_storage(lower::get_tensor(id))]; });
   }
 
-  // --- memory taken over ----------------------------------------------------------------------------------------------
+  // --- memory taken over
+  // ----------------------------------------------------------------------------------------------
 
   bool has_same_geometry(TensorId a, TensorId b) const {
     const graph::TensorMeta& x = graph_.get_meta(ValueId(a.index()));
@@ -189,9 +191,8 @@ class Assembler {
     }
     if (!found.is_valid()) return found;
     int count = 0;
-    graph::for_each_use(node, [&](ValueId argument) {
-      count += get_storage(lower::get_tensor(argument)) == get_storage(found);
-    });
+    graph::for_each_use(
+        node, [&](ValueId argument) { count += get_storage(lower::get_tensor(argument)) == get_storage(found); });
     return count == 1 ? found : TensorId();
   }
 
@@ -202,8 +203,8 @@ class Assembler {
     for (std::size_t e = 0; e < graph_.effects.size(); ++e) {
       const graph::Effect& effect = graph_.effects[e];
       if (effect.kind != EffectKind::Copy || effect_counts[effect.input] != 1) continue;
-      plan_.effect_is_done[e] = write_input(lower::get_tensor(graph_.inputs[effect.input].value),
-                                            lower::get_tensor(effect.value));
+      plan_.effect_is_done[e] =
+          write_input(lower::get_tensor(graph_.inputs[effect.input].value), lower::get_tensor(effect.value));
     }
   }
 
@@ -266,9 +267,8 @@ class Assembler {
     for (const Member& member : group.members) {
       const Op& op = lowered_.get(member.op);
       bool is_reader = false;
-      for_each_access(lowered_, op, [&](const Access& access) {
-        is_reader |= get_storage(access.tensor) == from.storage;
-      });
+      for_each_access(lowered_, op,
+                      [&](const Access& access) { is_reader |= get_storage(access.tensor) == from.storage; });
       if (!is_reader) continue;
       if (is_of_row) return false;
       for (const Member& other : group.members) {
@@ -347,7 +347,8 @@ class Assembler {
     plan_.program.arena_bytes = arena.get_size_bytes();
   }
 
-  // --- slots ----------------------------------------------------------------------------------------------------------
+  // --- slots
+  // ----------------------------------------------------------------------------------------------------------
 
   program::Size make_size(sym::Int number) const {
     program::Size size;
@@ -482,7 +483,8 @@ class Assembler {
     return meta.dtype == root.dtype && meta.flags == 0 && root.flags == 0;
   }
 
-  // --- steps ----------------------------------------------------------------------------------------------------------
+  // --- steps
+  // ----------------------------------------------------------------------------------------------------------
 
   Argument make_argument(const Arg& arg) {
     Argument result;
@@ -701,7 +703,7 @@ class Assembler {
   std::vector<SlotId> slots_;              // by tensor
   std::vector<std::vector<SlotId>> place_slots_;
   std::vector<std::vector<std::uint32_t>> ends_;
-  std::vector<bool> is_overwritten_;  // by storage: inputs that effects write
+  std::vector<bool> is_overwritten_;                        // by storage: inputs that effects write
   std::unordered_map<std::uint64_t, std::uint32_t> codes_;  // by key; never iterated
 };
 

@@ -23,6 +23,7 @@ using types::DType;
 
 constexpr std::int64_t kVectorBlock = 4096;  // elements of a vector loop in one unit of a pointwise kernel
 constexpr std::int64_t kColumnBlock = 64;    // the same where columns are reduced inside of the vector loop
+constexpr std::int64_t kTile = 64;           // rows and columns of a transposed block in one unit
 constexpr std::int64_t kSerialBlock = 128;   // rows that one accumulator of such a sum adds up
 constexpr std::int64_t kLeastUnitWork = 1024;
 constexpr std::int64_t kLeastUnits = 64;
@@ -38,6 +39,7 @@ class Emitter {
     collapse();
     order_vars();
     choose_vector();
+    choose_tile();
     find_sources();
     choose_locals();
     add_buffers();
@@ -53,7 +55,7 @@ class Emitter {
     std::uint32_t first_node = 0;  // of memo_ and node_functions_
     Position result = kNone;
     Position index_result = kNone;
-    ValueId value;        // of a reduction, once its phase has run
+    ValueId value;  // of a reduction, once its phase has run
     ValueId index_value;
     BufferId local;
     bool has_local = false;
@@ -66,7 +68,8 @@ class Emitter {
   // The same for all plain loads of one element.
   std::uint32_t get_shared_node(std::size_t member, ExprId expr) const { return shared_[get_node(member, expr)]; }
 
-  // --- what depends on the variables ----------------------------------------------------------------------------------
+  // --- what depends on the variables
+  // ----------------------------------------------------------------------------------
 
   Position add_function(const VarIndex& function) {
     functions_.push_back(function);
@@ -175,8 +178,7 @@ class Emitter {
         const Member& member = group_.members[m];
         const Op& op = get_op(m);
         for (std::uint32_t e = op.first_expr; e < op.last_expr; ++e) {
-          if (lowered_.exprs[e].op == ScalarOp::Load)
-            add_score(functions_[node_functions_[get_node(m, ExprId(e))]], 1);
+          if (lowered_.exprs[e].op == ScalarOp::Load) add_score(functions_[node_functions_[get_node(m, ExprId(e))]], 1);
         }
         if (member.is_stored) add_score(functions_[states_[m].result], 2);
       }
@@ -192,7 +194,52 @@ class Emitter {
     is_row_vector_ = has_vector_ && (cols_ >> vector_ & 1) == 0;
   }
 
-  // --- who computes what ----------------------------------------------------------------------------------------------
+  // A pointwise group that reads or writes along another variable than the vector loop's: tiles of both.
+  void choose_tile() {
+    if (group_.has_reduction || !has_vector_ || space_.sizes[vector_] < 8 || calls_library()) return;
+    double best = 0;
+    for (const std::uint8_t v : row_vars_) {
+      if (v == vector_ || space_.sizes[v] < 8) continue;
+      double score = 0;
+      const auto add_score = [&](const VarIndex& function) {
+        if (function.by_var[v] != 1 || std::abs(function.by_var[vector_]) <= 1) return;
+        double weight = 1;
+        for (std::size_t other = 0; other < space_.count; ++other) {
+          if (function.by_var[other] != 0) weight *= static_cast<double>(space_.sizes[other]);
+        }
+        score += weight;
+      };
+      for (std::size_t m = 0; m < states_.size(); ++m) {
+        const Op& op = get_op(m);
+        for (std::uint32_t e = op.first_expr; e < op.last_expr; ++e) {
+          const ExprNode& node = lowered_.exprs[e];
+          if (node.op == ScalarOp::Load && node.operand_count == 0)
+            add_score(functions_[node_functions_[get_node(m, ExprId(e))]]);
+        }
+        if (group_.members[m].is_stored) add_score(functions_[states_[m].result]);
+      }
+      if (score <= best) continue;
+      best = score;
+      tile_ = v;
+      has_tile_ = true;
+    }
+  }
+
+  // Functions of MKL run in strips of an array, which a tile is not.
+  bool calls_library() const {
+    for (const Member& member : group_.members) {
+      const Op& op = lowered_.get(member.op);
+      for (std::uint32_t e = op.first_expr; e < op.last_expr; ++e) {
+        const ExprNode& node = lowered_.exprs[e];
+        if (node.op == ScalarOp::Math && static_cast<kernel::Numerics>(node.payload >> 8) == kernel::Numerics::Mkl)
+          return true;
+      }
+    }
+    return false;
+  }
+
+  // --- who computes what
+  // ----------------------------------------------------------------------------------------------
 
   struct PlainLoad {
     TensorId root;
@@ -225,7 +272,8 @@ class Emitter {
               continue;
             sources_[node] = {touch.member, touch.is_index};
             const Op& source = get_op(static_cast<std::size_t>(touch.member));
-            if (!source.is_reduction) vars |= node_vars_[get_node(static_cast<std::size_t>(touch.member), source.value)];
+            if (!source.is_reduction)
+              vars |= node_vars_[get_node(static_cast<std::size_t>(touch.member), source.value)];
           }
         }
         node_vars_[node] = vars;
@@ -258,7 +306,8 @@ class Emitter {
         const std::int32_t source = sources_[get_node(m, ExprId(e))].member;
         if (source == kNone) continue;
         const Member& member = group_.members[static_cast<std::size_t>(source)];
-        if (member.is_full && member.phase < group_.members[m].phase) is_reused[static_cast<std::size_t>(source)] = true;
+        if (member.is_full && member.phase < group_.members[m].phase)
+          is_reused[static_cast<std::size_t>(source)] = true;
       }
     }
     std::int64_t count = 1;
@@ -276,7 +325,8 @@ class Emitter {
     }
   }
 
-  // --- operands -------------------------------------------------------------------------------------------------------
+  // --- operands
+  // -------------------------------------------------------------------------------------------------------
 
   std::int64_t get_buffer_count(TensorId root) const {
     const lower::Tensor& tensor = lowered_.get(root);
@@ -329,9 +379,10 @@ class Emitter {
     }
     for (const Use& use : uses) {
       const bool is_read_back = use.is_written && group_.has_reduction;
-      const auto how = use.is_written ? (use.is_read || is_read_back ? kernel::kReadWrite : kernel::kWrite) : kernel::kRead;
-      buffers_.push_back(builder_.add_buffer(lowered_.get(use.root).dtype, how,
-                                             use.is_bounded ? get_buffer_count(use.root) : -1));
+      const auto how =
+          use.is_written ? (use.is_read || is_read_back ? kernel::kReadWrite : kernel::kWrite) : kernel::kRead;
+      buffers_.push_back(
+          builder_.add_buffer(lowered_.get(use.root).dtype, how, use.is_bounded ? get_buffer_count(use.root) : -1));
       result_.buffers.push_back({use.root, use.is_written});
     }
     for (std::size_t m = 0; m < states_.size(); ++m) {
@@ -384,7 +435,8 @@ class Emitter {
     return affine;
   }
 
-  // --- expressions ----------------------------------------------------------------------------------------------------
+  // --- expressions
+  // ----------------------------------------------------------------------------------------------------
 
   ValueId remember(std::uint32_t node, ValueId value) {
     memo_[node] = value;
@@ -486,7 +538,8 @@ class Emitter {
     hoist(static_cast<std::size_t>(source), op.value);
   }
 
-  // --- loops ----------------------------------------------------------------------------------------------------------
+  // --- loops
+  // ----------------------------------------------------------------------------------------------------------
 
   struct Scope {
     std::size_t trail;
@@ -512,18 +565,20 @@ class Emitter {
   void emit_units() {
     std::vector<std::uint8_t> outer;
     for (const std::uint8_t v : row_vars_) {
-      if (!is_row_vector_ || v != vector_) outer.push_back(v);
+      if ((!is_row_vector_ || v != vector_) && (!has_tile_ || v != tile_)) outer.push_back(v);
     }
     std::int64_t block = 1;
     std::int64_t block_count = 1;
     const std::int64_t extent = has_vector_ ? space_.sizes[vector_] : 1;
     if (is_row_vector_) {
-      block = std::min(extent, group_.has_reduction ? kColumnBlock : kVectorBlock);
+      block = std::min(extent, group_.has_reduction ? kColumnBlock : has_tile_ ? kTile : kVectorBlock);
       block_count = (extent + block - 1) / block;
     }
-    std::int64_t units = block_count;
+    const std::int64_t tile_extent = has_tile_ ? space_.sizes[tile_] : 1;
+    const std::int64_t tile_count = (tile_extent + kTile - 1) / kTile;
+    std::int64_t units = block_count * tile_count;
     for (const std::uint8_t v : outer) units *= space_.sizes[v];
-    std::int64_t work = is_row_vector_ ? block : 1;
+    std::int64_t work = (is_row_vector_ ? block : 1) * std::min(tile_extent, kTile);
     for (const std::uint8_t v : col_vars_) work *= space_.sizes[v];
     // Short vector loops: some of the outer loops run inside of a unit.
     std::vector<std::uint8_t> serial;
@@ -551,6 +606,8 @@ class Emitter {
     };
     ValueId block_index;
     if (block_count > 1) block_index = take(block_count);
+    ValueId tile_index;
+    if (tile_count > 1) tile_index = take(tile_count);
     for (std::size_t i = outer.size(); i-- > 0;) {
       vars_[outer[i]] = take(space_.sizes[outer[i]]);
       open_vars_ |= 1u << outer[i];
@@ -560,8 +617,12 @@ class Emitter {
       hoist_all();
       scopes.push_back(open(v, builder_.begin_loop(LoopKind::Serial, 0, space_.sizes[v])));
     }
-    if (is_row_vector_) {
+    if (has_tile_) {
       hoist_all();
+      scopes.push_back(open(tile_, begin_block(LoopKind::TileRows, kTile, tile_count, tile_index, tile_extent)));
+    }
+    if (is_row_vector_) {
+      if (!has_tile_) hoist_all();  // a tile holds its vector loop and nothing else
       scopes.push_back(open(vector_, begin_block(LoopKind::Vector, block, block_count, block_index, extent)));
     }
     emit_phases();
@@ -757,7 +818,9 @@ class Emitter {
   std::vector<std::uint8_t> row_vars_;
   std::vector<std::uint8_t> col_vars_;
   std::uint8_t vector_ = 0;
+  std::uint8_t tile_ = 0;
   bool has_vector_ = false;
+  bool has_tile_ = false;
   bool is_row_vector_ = false;
   std::int64_t local_count_ = 0;
   std::vector<BufferId> buffers_;

@@ -5,6 +5,7 @@
 // - The vector loop is the variable with most accesses of stride 1, results counting double. If it is a column, units
 //   are rows, and each phase is a pass over the columns. If it is a row, units are blocks of rows, and the columns are
 //   serial loops inside of the vector loop (sums over the outer dimensions).
+// - A pointwise group that reads or writes along another variable is cut into tiles of both, transposed in registers.
 // - What does not depend on a loop is computed in front of it.
 // - A full value that a later phase needs again is read back if it was stored, kept in a scratch row if it is dear and
 //   the row is short enough, and computed again otherwise.

@@ -41,7 +41,8 @@ class Grouper {
   }
 
  private:
-  // --- uses -----------------------------------------------------------------------------------------------------------
+  // --- uses
+  // -----------------------------------------------------------------------------------------------------------
 
   OpIndex get_producer(TensorId tensor) const { return lowered_.get(lowered_.get(tensor).root).producer; }
   bool is_loop(OpIndex op) const { return op.is_valid() && lowered_.get(op).kind == OpKind::Loop; }
@@ -93,8 +94,7 @@ class Grouper {
       for_each_access(lowered_, op, [&](const Access& access) {
         has_operand = true;
         const OpIndex producer = get_producer(access.tensor);
-        if (producer.is_valid() && is_deferred_[producer.index()])
-          inner += sizes[producer.index()];
+        if (producer.is_valid() && is_deferred_[producer.index()]) inner += sizes[producer.index()];
       });
       if (has_operand && use_counts_[i] != 1) continue;
       if (broadcasts_[i] && (op.is_dear || inner > 2)) continue;
@@ -104,7 +104,8 @@ class Grouper {
     }
   }
 
-  // --- items ----------------------------------------------------------------------------------------------------------
+  // --- items
+  // ----------------------------------------------------------------------------------------------------------
 
   std::int32_t add_item(const Item& item) {
     result_.items.push_back(item);
@@ -115,9 +116,7 @@ class Grouper {
     return is_loop(op) && is_deferred_[op.index()] && result_.item_of_op[op.index()] < 0;
   }
 
-  void place_extern(OpIndex index) {
-    result_.item_of_op[index.index()] = add_item({true, index, 0});
-  }
+  void place_extern(OpIndex index) { result_.item_of_op[index.index()] = add_item({true, index, 0}); }
 
   // The last item that computes something that the op reads, itself or through deferred ops; -1 if none does.
   std::int32_t get_least_item(const Op& op) const {
@@ -125,8 +124,8 @@ class Grouper {
     for_each_access(lowered_, op, [&](const Access& access) {
       const OpIndex producer = get_producer(access.tensor);
       if (!producer.is_valid()) return;
-      least = std::max(least, is_waiting(producer) ? get_least_item(lowered_.get(producer))
-                                                   : result_.item_of_op[producer.index()]);
+      least = std::max(
+          least, is_waiting(producer) ? get_least_item(lowered_.get(producer)) : result_.item_of_op[producer.index()]);
     });
     return least;
   }
@@ -205,7 +204,8 @@ class Grouper {
         group.members.clear();
         group.touches.clear();
         group.weight = 0;
-        for (std::size_t d = 0; d < op.sizes.rank; ++d) split(indexes[d], split_var_, split_factor_, group.space.count - 1u);
+        for (std::size_t d = 0; d < op.sizes.rank; ++d)
+          split(indexes[d], split_var_, split_factor_, group.space.count - 1u);
         continue;
       }
       if (added != Added::Yes) return added;
@@ -230,7 +230,8 @@ class Grouper {
     }
   }
 
-  // --- joining a group ------------------------------------------------------------------------------------------------
+  // --- joining a group
+  // ------------------------------------------------------------------------------------------------
 
   void apply_split(Group& group, std::size_t var, std::int64_t factor) {
     const std::size_t fresh = group.space.count++;
@@ -451,7 +452,8 @@ class Grouper {
     return Added::NeedsMaterial;
   }
 
-  // --- the end --------------------------------------------------------------------------------------------------------
+  // --- the end
+  // --------------------------------------------------------------------------------------------------------
 
   void finish_groups() {
     std::vector<bool> is_stored = is_needed_;
@@ -480,8 +482,7 @@ class Grouper {
     std::int32_t phase = member.is_full ? 0 : -1;
     for_each_access(lowered_, op, [&](const Access& access) {
       const TensorId root = lowered_.get(access.tensor).root;
-      const VarIndex position =
-          compose(access.constant, {access.by_dim.data(), op.sizes.rank}, member.indexes);
+      const VarIndex position = compose(access.constant, {access.by_dim.data(), op.sizes.rank}, member.indexes);
       for (const Touch& touch : group.touches) {
         if (touch.member < 0 || touch.root != root || touch.position != position) continue;
         const Member& source = group.members[static_cast<std::size_t>(touch.member)];

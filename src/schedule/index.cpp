@@ -43,7 +43,8 @@ Decomposition decompose(const VarIndex& position, const VarSpace& space, std::in
     const std::size_t d = order[k];
     const VarIndex& index = result.indexes[d];
     std::int64_t most = index.constant;
-    for (std::size_t v = 0; v < space.count; ++v) most += index.by_var[v] * std::max<std::int64_t>(space.sizes[v] - 1, 0);
+    for (std::size_t v = 0; v < space.count; ++v)
+      most += index.by_var[v] * std::max<std::int64_t>(space.sizes[v] - 1, 0);
     if (most < sizes[d]) continue;
     // A variable that runs beyond this dimension: what is left of it goes to the dimension outside.
     for (std::size_t v = 0; v < space.count && index.constant == 0; ++v) {

@@ -48,7 +48,7 @@ enum class Outcome : std::uint8_t { Done, Split, Failed };
 
 struct Decomposition {
   Outcome outcome = Outcome::Failed;
-  std::uint8_t var = 0;    // Split: variable `var` = factor * (what it becomes) + a new variable below `factor`
+  std::uint8_t var = 0;  // Split: variable `var` = factor * (what it becomes) + a new variable below `factor`
   std::int64_t factor = 0;
   Indexes indexes;
 };

@@ -180,8 +180,8 @@ RunValue make_run_value(const Datum& datum, const graph::Value& meta) {
   value.sizes = array.sizes;
   value.strides = array.strides;
   value.offset = array.offset;
-  value.storage = std::make_shared<std::vector<std::uint8_t>>(array.elements->size() *
-                                                              types::get_size_bytes(value.dtype));
+  value.storage =
+      std::make_shared<std::vector<std::uint8_t>>(array.elements->size() * types::get_size_bytes(value.dtype));
   for (std::size_t i = 0; i < array.elements->size(); ++i)
     write_element(value.storage->data() + i * types::get_size_bytes(value.dtype), value.dtype,
                   array.get(static_cast<std::int64_t>(i)));

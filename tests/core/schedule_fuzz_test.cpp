@@ -1,4 +1,5 @@
 // Random graphs: programs of every kind against the reference evaluator.
+#include <chrono>
 #include <random>
 
 #include "graph/builder.h"
@@ -27,8 +28,8 @@ class RandomGraph {
     graph_.form = graph::Form::Functional;
   }
 
-  Graph make(int node_count) {
-    for (std::size_t d = 0; d < 3; ++d) base_[d] = 1 + pick(5) * (d == 2 ? 3 : 1);
+  Graph make(int node_count, int scale) {
+    for (std::size_t d = 0; d < 3; ++d) base_[d] = 1 + pick(5) * (d == 2 ? 3 : 1) * (d > 0 ? scale : 1);
     const int input_count = 2 + pick(3);
     for (int i = 0; i < input_count; ++i) add_input();
     for (int i = 0; i < node_count; ++i) add_node();
@@ -294,10 +295,10 @@ std::string check_program(const Graph& graph, const schedule::Options& options, 
   return {};
 }
 
-void run_fuzz(std::uint64_t first_seed, int rounds, const schedule::Options& options) {
+void run_fuzz(std::uint64_t first_seed, int rounds, const schedule::Options& options, int scale = 1) {
   for (int round = 0; round < rounds; ++round) {
     const std::uint64_t seed = first_seed + static_cast<std::uint64_t>(round);
-    const Graph graph = RandomGraph(seed).make(4 + round % 28);
+    const Graph graph = RandomGraph(seed).make(4 + round % 28, scale);
     std::string error;
     try {
       error = check_program(graph, options, seed);
@@ -306,8 +307,8 @@ void run_fuzz(std::uint64_t first_seed, int rounds, const schedule::Options& opt
     }
     if (error.empty()) continue;
     test::note_failure(__FILE__, __LINE__,
-                       "seed " + std::to_string(seed) + ", " + std::to_string(4 + round % 28) + " nodes: " + error + "\n" +
-                           graph::print_graph(graph) + schedule::print_groups(graph, options));
+                       "seed " + std::to_string(seed) + ", " + std::to_string(4 + round % 28) + " nodes: " + error +
+                           "\n" + graph::print_graph(graph) + schedule::print_groups(graph, options));
     return;
   }
 }
@@ -329,4 +330,32 @@ TEST("random graphs: fused kernels give what the evaluator gives") {
 TEST("random graphs: fused kernels with shared memory and inputs written in place give what the evaluator gives") {
   run_fuzz(1, 600, {});
   run_fuzz(100000, 3000, {});
+}
+
+TEST("random graphs of larger sizes: blocks, tiles and sums in steps give what the evaluator gives") {
+  run_fuzz(700, 60, {}, 9);
+}
+
+TEST("planning is near-linear in the number of nodes") {
+  const auto measure = [](int count) {
+    const auto context = std::make_shared<graph::Context>();
+    Graph graph(context);
+    Builder builder(graph);
+    graph.form = graph::Form::Functional;
+    ValueId x = builder.add_input({16, 16}, DType::Float32);
+    const ValueId y = builder.add_input({16, 16}, DType::Float32);
+    for (int i = 0; i < count; ++i)
+      x = builder.call_single(OpId::add_Tensor, {Arg::make_value(x), Arg::make_value(y), Arg::make_int(1)});
+    builder.add_output(x);
+    const auto start = std::chrono::steady_clock::now();
+    const auto plan = schedule::make_plan(graph);
+    EXPECT(plan.is_ok());
+    EXPECT(plan.value().kernels.size() <= 3);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  measure(1000);
+  const double few = measure(2000);
+  const double many = measure(16000);
+  EXPECT(many < 30 * few);  // eight times the nodes
+  EXPECT(many < 3.0);
 }

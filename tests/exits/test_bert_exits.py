@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers.models.bert.modeling_bert as modeling_bert
 from torch import nn
-from twins import ARE_COUNTS_CHECKED, IS_REPRISE, assert_same, compiled, rnd
+from twins import ARE_COUNTS_CHECKED, assert_same, compiled, rnd
 
 from bench import stats
 from bench.models import make_inputs, make_model, pad

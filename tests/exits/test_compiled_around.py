@@ -3,9 +3,8 @@
 import sys
 import zlib
 
-import pytest
 import torch
-from twins import ARE_COUNTS_CHECKED, IS_REPRISE, assert_same, compiled, reprise_only, rnd
+from twins import ARE_COUNTS_CHECKED, assert_same, compiled, reprise_only, rnd
 
 from bench import stats
 

@@ -215,7 +215,8 @@ CASES = [
     binary("ge.Scalar", ALL, scalar=2), binary("gt.Scalar", ALL, scalar=2.5),
     binary("logical_and"), binary("logical_or"), binary("logical_xor"),
     binary("sigmoid_backward", FLOATS), binary("tanh_backward", FLOATS), binary("threshold_backward", FLOATS, (0,)),
-    binary("hardtanh_backward", FLOATS, (-1.0, 1.0), special=False), binary("leaky_relu_backward", FLOATS, (0.1, False)),
+    binary("hardtanh_backward", FLOATS, (-1.0, 1.0), special=False),
+    binary("leaky_relu_backward", FLOATS, (0.1, False)),
     binary("hardswish_backward", FLOATS), binary("hardsigmoid_backward", FLOATS),
     binary("softplus_backward", FLOATS, (1.5, 3.0), exact=False), binary("silu_backward", FLOATS, exact=False),
     binary("gelu_backward", FLOATS, ({"approximate": "none"},), exact=False),
@@ -385,8 +386,9 @@ class Runner:
                 call_args.append(a)
         try:
             if any(isinstance(a, Wrapped) for a in positional):
-                expected = getattr(torch, overload._schema.name.split("::")[1])(*[plain(a) for a in positional[:2]],
-                                                                               **self.extra(overload, positional, keywords))
+                function = getattr(torch, overload._schema.name.split("::")[1])
+                extra = self.extra(overload, positional, keywords)
+                expected = function(*[plain(a) for a in positional[:2]], **extra)
             else:
                 expected = overload(*call_args, **keywords)
         except (RuntimeError, NotImplementedError, TypeError, IndexError) as error:
@@ -492,7 +494,8 @@ class Runner:
                 size = referee[referee.isfinite()].abs().mean() if referee.isfinite().any() else 1.0
                 near = (a - referee).abs() <= 1.1 * (b - referee).abs() + step * (2 * referee.abs() + 16 * size + 200)
             scale = torch.finfo(expected.dtype).eps * (8 if expected.dtype in (torch.float32, torch.float64) else 2)
-            wrong = ~(near | both_nan | (a == b) | ((a - b).abs() <= scale * (b.abs() + (0.1 if exact is None else 0.01))))
+            floor = 0.1 if exact is None else 0.01
+            wrong = ~(near | both_nan | (a == b) | ((a - b).abs() <= scale * (b.abs() + floor)))
         if wrong.any():
             at = wrong.flatten().nonzero()[0].item()
             return (f"{int(wrong.sum())} of {wrong.numel()}, element {at}: {a.flatten()[at].item()!r}, "

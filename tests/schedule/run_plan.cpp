@@ -4,7 +4,8 @@
 // their storages; OUTPUTS gets for each graph a byte 1 and the bytes of its outputs in row-major order, or a byte 0,
 // the length of a text in 4 bytes and the text: what was not lowered or went wrong.
 //
-// run_plan --print GRAPHS: the groups of every graph, with the text of its kernels and its program, and the time it took.
+// run_plan --print GRAPHS: the groups of every graph, with the text of its kernels and its program, and the time it
+// took.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -72,7 +73,8 @@ std::string run_graph(const std::string& text, Reader& reader, std::string& out)
     for (const sym::Int size : meta.sizes()) value.sizes.push_back(size.get_constant());
     for (const sym::Int stride : meta.strides()) value.strides.push_back(stride.get_constant());
     value.offset = meta.offset.get_constant();
-    value.storage = std::make_shared<std::vector<std::uint8_t>>(get_storage_count(meta) * types::get_size_bytes(meta.dtype));
+    value.storage =
+        std::make_shared<std::vector<std::uint8_t>>(get_storage_count(meta) * types::get_size_bytes(meta.dtype));
     reader.take(value.storage->data(), value.storage->size());
     inputs.push_back(value);
   }
