@@ -36,7 +36,7 @@ message(STATUS "LLVM ${LLVM_PACKAGE_VERSION}")
 
 # No Passes: the optimisation pipelines are 10 MB that nobody asks for.
 llvm_map_components_to_libnames(reprise_llvm_libraries
-  Core Support Analysis ScalarOpts TransformUtils TargetParser MC JITLink OrcJIT X86CodeGen X86Desc X86Info)
+  Core Support Analysis ScalarOpts TransformUtils TargetParser MC JITLink OrcJIT X86CodeGen X86Desc X86Info NVPTXCodeGen NVPTXDesc NVPTXInfo)
 
 function(reprise_use_llvm target sources)
   separate_arguments(flags NATIVE_COMMAND "${LLVM_DEFINITIONS}")

@@ -42,7 +42,7 @@ for minor in ${PYTHONS:-3.11 3.12 3.13}; do
   mkdir -p build
   echo "host $minor: building with $builder"
   if ! { cmake -S . -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g" \
-           -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g" -DREPRISE_TORCH=OFF -DREPRISE_TESTS=OFF \
+           -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g" -DREPRISE_TORCH=OFF -DREPRISE_TESTS=OFF -DREPRISE_LLVM=OFF \
            -DPython_EXECUTABLE="$builder" -DREPRISE_NANOBIND_DIR="$nanobind" \
          && cmake --build "$tree"; } >"$tree.log" 2>&1; then
     tail -n 60 "$tree.log"

@@ -234,9 +234,11 @@ class Generator {
 
   // A vector loop over [0, length) or a part of it, with bounds of some kind.
   ValueId begin_columns() {
-    switch (roll(6)) {
+    switch (roll(7)) {
       case 0:
         return b_.begin_loop(LoopKind::Vector, 0, add_int_param(length_));
+      case 6:  // nothing at all
+        return b_.begin_loop_with_limit(LoopKind::Vector, length_, length_ + 64, add_int_param(length_ - 3));
       case 1: {  // a part, by parameters
         const std::int64_t lower = roll(static_cast<std::uint32_t>(length_));
         return b_.begin_loop(LoopKind::Vector, add_int_param(lower), Affine(add_int_param(length_ - lower)) + lower);

@@ -15,10 +15,10 @@ void Emitter::emit_accumulator(NodeId id, const Node& node) {
   carry.dtype = node.dtype;
   // Declared in the vector loop: a value a lane. Outside of the one that reduces: partial values of the widest step.
   const unsigned outside = slot_counts_[id.index()];
-  const unsigned count = loop_.is_valid() ? unroll_ : std::max(1u, outside);
-  carry.is_vector = loop_.is_valid() || outside > 0;
+  const unsigned count = options_.is_gpu ? 1 : loop_.is_valid() ? unroll_ : std::max(1u, outside);
+  carry.is_vector = !options_.is_gpu && (loop_.is_valid() || outside > 0);
   unsigned lanes = lanes_;
-  if (!loop_.is_valid() && outside > 0) {
+  if (carry.is_vector && !loop_.is_valid()) {
     for (std::uint32_t i = 0; i < kernel_.nodes.size() && lanes == 0; ++i) {
       const Node& other = kernel_.nodes[i];
       if (other.op == ScalarOp::Reduce && other.operands[0] == id) {
@@ -80,9 +80,9 @@ void Emitter::emit_reduce(NodeId id, const Node& node, bool is_scan) {
   const Carry& carry = carries_[accumulator.index()];
   const bool has_indexes = has_index(carry.combine);
   const bool is_outside = analysis_.get_vector_loop(accumulator) != analysis_.get_vector_loop(id);
-  Value running{!carry.is_vector, {}};
+  Value running{!loop_.is_valid(), {}};
   for (unsigned i = 0; i < (carry.is_vector ? unroll_ : 1); ++i) {
-    const auto get = [&](ValueId operand) { return carry.is_vector ? get_part(operand, i) : get_uniform(operand); };
+    const auto get = [&](ValueId operand) { return loop_.is_valid() ? get_part(operand, i) : get_uniform(operand); };
     Pair old{b_.CreateLoad(carry.slots[i]->getAllocatedType(), carry.slots[i]), nullptr};
     Pair item{get(node.operands[1]), nullptr};
     if (has_indexes) {
@@ -140,6 +140,11 @@ void Emitter::emit_result(NodeId id, const Node& node) {
   Parts indexes;
   for (llvm::AllocaInst* slot : carry.slots) values.push_back(b_.CreateLoad(slot->getAllocatedType(), slot));
   for (llvm::AllocaInst* slot : carry.indexes) indexes.push_back(b_.CreateLoad(slot->getAllocatedType(), slot));
+  if (options_.is_gpu && !loop_.is_valid() && slot_counts_[node.operands[0].index()] > 0) {
+    const Pair pair = combine_block(carry, {values[0], indexes.empty() ? nullptr : indexes[0]});
+    values_[id.index()] = {true, {wants_index ? pair.index : pair.value}};
+    return;
+  }
   if (loop_.is_valid() || !carry.is_vector) {
     const Parts& wanted = wants_index ? indexes : values;
     values_[id.index()] = {!loop_.is_valid(), wanted};

@@ -1,6 +1,9 @@
 // The skeleton: the function, its loops, their preheaders and rests.
+#include <algorithm>
 #include <bit>
 #include <limits>
+
+#include <llvm/IR/IntrinsicsNVPTX.h>
 
 #include "codegen/llvm/emitter_impl.h"
 
@@ -23,11 +26,12 @@ Emitter::Emitter(const Kernel& kernel, llvm::Module& module, const EmitOptions& 
     const LoopId loop = analysis_.get_vector_loop(NodeId(i));
     if (loop == analysis_.get_vector_loop(node.operands[0])) continue;
     unsigned& count = slot_counts_[node.operands[0].index()];
-    count = std::max<unsigned>(count, kernel.get(loop).unroll);
+    count = std::max({count, 1u, unsigned{kernel.get(loop).unroll}});
   }
 }
 
 std::string Emitter::emit(const std::string& symbol) {
+  if (options_.is_gpu) return emit_gpu(symbol);
   llvm::Type* pointer = b_.getPtrTy();
   llvm::Type* word = b_.getInt64Ty();
   auto* type = llvm::FunctionType::get(b_.getVoidTy(), {pointer, pointer, word, word}, false);
@@ -55,8 +59,13 @@ std::string Emitter::emit(const std::string& symbol) {
   }
   emit_nodes(kernel_.prologue);
 
-  llvm::Value* begin = function_->getArg(2);
-  llvm::Value* end = function_->getArg(3);
+  emit_bodies(function_->getArg(2), function_->getArg(3));
+  b_.CreateRetVoid();
+  llvm::IRBuilder<>(entry_).CreateBr(first);
+  return error_;
+}
+
+void Emitter::emit_bodies(llvm::Value* begin, llvm::Value* end) {
   if (kernel_.bodies.size() == 1) {
     emit_body(kernel_.bodies[0], begin, end);
   } else {  // units of one body after the other
@@ -73,13 +82,17 @@ std::string Emitter::emit(const std::string& symbol) {
       offset = b_.CreateAdd(offset, count);
     }
   }
-  b_.CreateRetVoid();
-  llvm::IRBuilder<>(entry_).CreateBr(first);
-  return error_;
 }
 
 void Emitter::emit_body(LoopId body, llvm::Value* begin, llvm::Value* end) {
-  emit_serial_loop(kernel_.get(body), begin, end);
+  const Loop& loop = kernel_.get(body);
+  if (!options_.is_gpu) return emit_serial_loop(loop, begin, end);
+  // A block takes a unit, and then the one as many further as there are blocks.
+  llvm::Value* first = b_.CreateAdd(begin, read_register(llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_x));
+  for_steps(first, end, read_register(llvm::Intrinsic::nvvm_read_ptx_sreg_nctaid_x), false, [&](llvm::Value* unit) {
+    values_[loop.var.index()] = {true, {unit}};
+    emit_nodes(kernel_.get(loop.body));
+  });
 }
 
 void Emitter::emit_nodes(const std::vector<NodeId>& nodes) {
@@ -99,10 +112,16 @@ void Emitter::for_range(llvm::Value* lower, llvm::Value* upper, std::int64_t ste
   if (is_known && first->getSExtValue() >= last->getSExtValue()) return;
   if (is_known && first->getSExtValue() + step >= last->getSExtValue()) return body(lower);
 
+  for_steps(lower, upper, b_.getInt64(static_cast<std::uint64_t>(step)), is_known, body);
+}
+
+// `is_entered`: there is one iteration at least.
+void Emitter::for_steps(llvm::Value* lower, llvm::Value* upper, llvm::Value* step, bool is_entered,
+                        const std::function<void(llvm::Value*)>& body) {
   llvm::BasicBlock* before = b_.GetInsertBlock();
   auto* head = llvm::BasicBlock::Create(context_, "loop", function_);
   auto* behind = llvm::BasicBlock::Create(context_, "behind", function_);
-  if (is_known) {
+  if (is_entered) {
     b_.CreateBr(head);
   } else {
     b_.CreateCondBr(b_.CreateICmpSLT(lower, upper), head, behind);
@@ -111,7 +130,7 @@ void Emitter::for_range(llvm::Value* lower, llvm::Value* upper, std::int64_t ste
   llvm::PHINode* position = b_.CreatePHI(b_.getInt64Ty(), 2);
   position->addIncoming(lower, before);
   body(position);
-  llvm::Value* next = b_.CreateAdd(position, b_.getInt64(static_cast<std::uint64_t>(step)), "", true, true);
+  llvm::Value* next = b_.CreateAdd(position, step, "", true, true);
   position->addIncoming(next, b_.GetInsertBlock());
   b_.CreateCondBr(b_.CreateICmpSLT(next, upper), head, behind);
   b_.SetInsertPoint(behind);
@@ -124,9 +143,16 @@ llvm::Value* Emitter::emit_upper(const Loop& loop) {
   return b_.CreateSelect(b_.CreateICmpSLT(upper, limit), upper, limit);
 }
 
+// Where whole steps end: lower plus the largest multiple of `step`, a power of two; lower itself for an empty range.
+llvm::Value* Emitter::emit_whole_end(llvm::Value* lower, llvm::Value* upper, std::int64_t step) {
+  llvm::Value* count = b_.CreateSub(upper, lower);
+  count = b_.CreateSelect(b_.CreateICmpSLT(count, b_.getInt64(0)), b_.getInt64(0), count);
+  return b_.CreateAdd(lower, b_.CreateAnd(count, b_.getInt64(static_cast<std::uint64_t>(-step))));
+}
+
 void Emitter::emit_loop(LoopId id) {
   const Loop& loop = kernel_.get(id);
-  if (loop.kind == LoopKind::TileRows && emit_tile(loop)) return;
+  if (loop.kind == LoopKind::TileRows && !options_.is_gpu && emit_tile(loop)) return;
   llvm::Value* lower = emit_affine(kernel_.get(loop.lower));
   llvm::Value* upper = emit_upper(loop);
   if (loop.kind == LoopKind::Vector) {
@@ -158,6 +184,7 @@ void Emitter::with_preheader(const std::function<void()>& body) {
 }
 
 void Emitter::emit_vector_loop(LoopId id, llvm::Value* lower, llvm::Value* upper, std::int64_t divisor) {
+  if (options_.is_gpu) return emit_thread_loop(id, lower, upper);
   const Loop& loop = kernel_.get(id);
   if (divisor == 0) return;
   loop_ = id;
@@ -165,9 +192,7 @@ void Emitter::emit_vector_loop(LoopId id, llvm::Value* lower, llvm::Value* upper
   const std::int64_t lanes = loop.lanes;
   const std::int64_t step = lanes * loop.unroll;
   with_preheader([&] {
-    llvm::Value* count = b_.CreateSub(upper, lower);
-    llvm::Value* whole = b_.CreateAnd(count, b_.getInt64(static_cast<std::uint64_t>(-step)));
-    llvm::Value* middle = divisor % step == 0 ? upper : b_.CreateAdd(lower, whole);
+    llvm::Value* middle = divisor % step == 0 ? upper : emit_whole_end(lower, upper, step);
     emit_lanes(loop, lower, middle, loop.unroll, nullptr);
     if (divisor % step == 0 || !error_.empty()) return;
     emit_lanes(loop, middle, upper, 1, divisor % lanes == 0 ? nullptr : upper);
@@ -225,16 +250,12 @@ bool Emitter::emit_tile(const Loop& rows) {
   const Loop& columns = kernel_.get(columns_id);
   if (!can_tile(rows, columns)) return false;
   const std::int64_t lanes = columns.lanes;
-  const auto round_down = [&](llvm::Value* lower, llvm::Value* upper) {
-    llvm::Value* count = b_.CreateSub(upper, lower);
-    return b_.CreateAdd(lower, b_.CreateAnd(count, b_.getInt64(static_cast<std::uint64_t>(-lanes))));
-  };
   llvm::Value* lower = emit_affine(kernel_.get(rows.lower));
   llvm::Value* upper = emit_upper(rows);
   llvm::Value* column_lower = emit_affine(kernel_.get(columns.lower));
   llvm::Value* column_upper = emit_upper(columns);
-  llvm::Value* whole_rows = round_down(lower, upper);
-  llvm::Value* whole_columns = round_down(column_lower, column_upper);
+  llvm::Value* whole_rows = emit_whole_end(lower, upper, lanes);
+  llvm::Value* whole_columns = emit_whole_end(column_lower, column_upper, lanes);
   const auto is_multiple = [&](const Loop& loop) { return kernel::get_trip_divisor(kernel_, loop) % lanes == 0; };
 
   for_range(lower, whole_rows, lanes, [&](llvm::Value* row) {

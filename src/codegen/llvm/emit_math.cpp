@@ -23,6 +23,10 @@ llvm::FunctionCallee Emitter::get_pure_function(const std::string& name, llvm::T
 llvm::Value* Emitter::emit_math(const Node& node, llvm::ArrayRef<llvm::Value*> operands) {
   const MathFunction function = Kernel::get_math_function(node);
   const kernel::MathRow& row = kernel::get_row(function);
+  if (options_.is_gpu) {  // libdevice has the C library's names
+    const bool is_inline = function == MathFunction::Exp && node.dtype == DType::Float32;
+    return is_inline ? emit_exp(operands[0]) : emit_libm(function, node.dtype, operands);
+  }
   switch (Kernel::get_numerics(node)) {
     case Numerics::Mkl:
       if (!row.mkl.empty()) return emit_mkl(function, node.dtype, operands[0]);
@@ -81,7 +85,8 @@ llvm::Value* Emitter::emit_sleef(MathFunction function, DType dtype, llvm::Array
 }
 
 llvm::Value* Emitter::emit_libm(MathFunction function, DType dtype, llvm::ArrayRef<llvm::Value*> operands) {
-  const std::string name = std::string(kernel::get_row(function).libm) + (dtype == DType::Float64 ? "" : "f");
+  const std::string name = (options_.is_gpu ? "__nv_" : "") + std::string(kernel::get_row(function).libm) +
+                           (dtype == DType::Float64 ? "" : "f");
   const llvm::FunctionCallee callee = get_pure_function(name, get_type(dtype), operands.size());
   const auto call = [&](llvm::ArrayRef<llvm::Value*> arguments) {
     llvm::CallInst* made = b_.CreateCall(callee, arguments);
@@ -127,6 +132,10 @@ llvm::Value* Emitter::emit_mkl(MathFunction function, DType dtype, llvm::Value* 
 
 void Emitter::emit_vector_call(const Node& node) {
   const kernel::VectorCall& call = kernel_.calls[node.payload];
+  if (options_.is_gpu) {
+    error_ = "no GPU code for calls over arrays";
+    return;
+  }
   if (call.numerics != Numerics::Mkl) {
     error_ = "a vector call of numerics " + std::string(kernel::get_text(call.numerics));
     return;

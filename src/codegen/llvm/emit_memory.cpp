@@ -122,7 +122,8 @@ llvm::Value* Emitter::join_masks(llvm::Value* mask) {
 llvm::Value* Emitter::emit_contiguous_load(llvm::Type* type, llvm::Value* pointer, llvm::Value* mask) {
   const std::uint64_t size_bytes = type->getScalarSizeInBits() / 8;
   const llvm::Align alignment(size_bytes);
-  if (mask == nullptr) return b_.CreateAlignedLoad(type, pointer, alignment);
+  if (options_.is_gpu && mask != nullptr) error_ = "no GPU code for masked loads";
+  if (mask == nullptr || options_.is_gpu) return b_.CreateAlignedLoad(type, pointer, alignment);
   if (mask != mask_ || size_bytes >= 4 || options_.has_avx512) {
     return b_.CreateMaskedLoad(type, pointer, alignment, mask, llvm::Constant::getNullValue(type));
   }
@@ -136,7 +137,8 @@ void Emitter::emit_contiguous_store(llvm::Value* value, llvm::Value* pointer, ll
   llvm::Type* type = value->getType();
   const std::uint64_t size_bytes = type->getScalarSizeInBits() / 8;
   const llvm::Align alignment(size_bytes);
-  if (mask == nullptr) {
+  if (options_.is_gpu && mask != nullptr) error_ = "no GPU code for masked stores";
+  if (mask == nullptr || options_.is_gpu) {
     b_.CreateAlignedStore(value, pointer, alignment);
   } else if (mask != mask_ || size_bytes >= 4 || options_.has_avx512) {
     b_.CreateMaskedStore(value, pointer, alignment, mask);
@@ -149,6 +151,7 @@ void Emitter::emit_contiguous_store(llvm::Value* value, llvm::Value* pointer, ll
 
 llvm::Value* Emitter::emit_gather(const Access& access, llvm::Type* type, unsigned part, llvm::Value* mask) {
   llvm::Value* indexes = emit_affine_part(kernel_.get(access.index), part);
+  if (options_.is_gpu) return emit_contiguous_load(type, get_element(access.buffer, indexes), mask);
   llvm::Type* scalar = type->getScalarType();
   const std::uint64_t size_bytes = scalar->getScalarSizeInBits() / 8;
   if (size_bytes >= 4) {
@@ -191,6 +194,10 @@ void Emitter::emit_element_store(const Access& access, llvm::Value* pointer, llv
 // Lane by lane, in order; a lane that is off goes to the waste slot.
 void Emitter::emit_scatter(const Access& access, llvm::Value* value, unsigned part, llvm::Value* mask) {
   llvm::Value* pointers = get_element(access.buffer, emit_affine_part(kernel_.get(access.index), part));
+  if (options_.is_gpu) {
+    if (mask != nullptr) error_ = "no GPU code for masked stores";
+    return emit_element_store(access, pointers, value);
+  }
   if (!pointers->getType()->isVectorTy()) pointers = splat(pointers);
   if (mask != nullptr) pointers = b_.CreateSelect(mask, pointers, splat(get_waste_slot()));
   for (unsigned lane = 0; lane < lanes_; ++lane) {
@@ -293,6 +300,10 @@ Emitter::Value Emitter::emit_load(NodeId id, const Node& node) {
   if (!analysis_.is_varying(id)) {
     llvm::Value* pointer = get_element(access.buffer, emit_affine(kernel_.get(access.index)));
     if (Kernel::has_mask(node)) {
+      if (options_.is_gpu) {
+        error_ = "no GPU code for masked loads";
+        return {true, {llvm::PoisonValue::get(get_type(node.dtype))}};
+      }
       pointer = b_.CreateSelect(get_uniform(node.operands[0]), pointer, get_null_slot());
     }
     return {true, {emit_from_memory(b_.CreateAlignedLoad(scalar, pointer, alignment), node.dtype)}};
@@ -324,9 +335,16 @@ void Emitter::emit_store(NodeId id, const Node& node) {
   const bool has_mask = Kernel::has_mask(node);
   if (!loop_.is_valid()) {
     llvm::Value* pointer = get_element(access.buffer, emit_affine(index));
+    if (has_mask && options_.is_gpu) {
+      error_ = "no GPU code for masked stores";
+      return;
+    }
     if (has_mask) pointer = b_.CreateSelect(get_uniform(node.operands[1]), pointer, get_waste_slot());
-    emit_element_store(access, pointer, emit_to_memory(get_uniform(node.operands[0]), node.dtype));
-    return;
+    const auto store = [&] {
+      emit_element_store(access, pointer, emit_to_memory(get_uniform(node.operands[0]), node.dtype));
+    };
+    if (!options_.is_gpu) return store();
+    return emit_first_thread(store);
   }
   (void)id;
   Parts parts;

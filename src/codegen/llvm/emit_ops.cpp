@@ -31,7 +31,9 @@ llvm::Type* Emitter::get_type(DType dtype) {
 
 llvm::Type* Emitter::get_memory_type(DType dtype) { return dtype == DType::Bool ? b_.getInt8Ty() : get_type(dtype); }
 
-llvm::Type* Emitter::widen(llvm::Type* scalar) { return llvm::FixedVectorType::get(scalar, lanes_); }
+llvm::Type* Emitter::widen(llvm::Type* scalar) {
+  return options_.is_gpu ? scalar : llvm::FixedVectorType::get(scalar, lanes_);
+}
 
 llvm::Type* Emitter::like(llvm::Type* shape, llvm::Type* scalar) {
   const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(shape);
@@ -50,6 +52,7 @@ llvm::Constant* Emitter::make_constant(DType dtype, std::uint64_t bits) {
 bool Emitter::is_outer(ValueId id) const { return !inside_[id.index()]; }
 
 llvm::Value* Emitter::splat(llvm::Value* scalar) {
+  if (options_.is_gpu) return scalar;
   if (auto* constant = llvm::dyn_cast<llvm::Constant>(scalar)) {
     return llvm::ConstantVector::getSplat(llvm::ElementCount::getFixed(lanes_), constant);
   }
@@ -84,6 +87,7 @@ llvm::Value* Emitter::get_part(ValueId id, unsigned part) {
     return value.parts[part];
   }
   llvm::Value* scalar = value.parts[0];
+  if (options_.is_gpu) return scalar;
   if (llvm::isa<llvm::Constant>(scalar) || preheader_ == nullptr || !is_outer(id)) return splat(scalar);
   llvm::Value*& vector = splats_[{scalar, lanes_}];
   if (vector == nullptr) vector = llvm::IRBuilder<>(preheader_).CreateVectorSplat(lanes_, scalar);

@@ -13,6 +13,9 @@
 //  5. No fast-math flag anywhere; fma only for `fma` nodes (and inside our exp, which has Sleef's bits).
 //  6. Accumulators are stack slots, one for each part of the widest step; promotion makes registers of them. Their
 //     order of combination is requirement 4 of kernel.h, to the letter.
+//  7. On a GPU (`is_gpu`) a vector loop is shared by the threads of a block instead: what is a vector above is the
+//  scalar
+//     of one thread, and there are no masks. Requirement 6 gives way to the order of the block (emit_threads.cpp).
 // One emitter, one kernel, one thread.
 #pragma once
 
@@ -52,6 +55,7 @@ using kernel::Term;
 using kernel::ValueId;
 
 struct EmitOptions {
+  bool is_gpu = false;  // NVPTX: see emit_threads.cpp
   bool inline_exp = true;
   bool has_avx512 = false;  // masked loads of 8 and 16 bits
 };
@@ -86,6 +90,7 @@ class Emitter {
   };
 
   // --- loops (emit_loops.cpp)
+  void emit_bodies(llvm::Value* begin, llvm::Value* end);
   void emit_body(LoopId body, llvm::Value* begin, llvm::Value* end);
   void emit_nodes(const std::vector<NodeId>& nodes);
   void emit_loop(LoopId id);
@@ -95,7 +100,10 @@ class Emitter {
   bool emit_tile(const Loop& rows);
   bool can_tile(const Loop& rows, const Loop& columns) const;
   llvm::Value* emit_upper(const Loop& loop);
+  llvm::Value* emit_whole_end(llvm::Value* lower, llvm::Value* upper, std::int64_t step);
   void for_range(llvm::Value* lower, llvm::Value* upper, std::int64_t step,
+                 const std::function<void(llvm::Value*)>& body);
+  void for_steps(llvm::Value* lower, llvm::Value* upper, llvm::Value* step, bool is_entered,
                  const std::function<void(llvm::Value*)>& body);
   void with_preheader(const std::function<void()>& body);
 
@@ -150,6 +158,15 @@ class Emitter {
   llvm::AllocaInst* make_slot(llvm::Type* type, std::uint64_t alignment = 0);
   llvm::Value* get_null_slot();   // a zero, for lanes that are off to read; never written
   llvm::Value* get_waste_slot();  // for lanes that are off to write; what an atomic add finds there is nothing
+
+  // --- threads of a GPU (emit_threads.cpp)
+  std::string emit_gpu(const std::string& symbol);
+  void emit_thread_loop(LoopId id, llvm::Value* lower, llvm::Value* upper);
+  llvm::Value* read_register(unsigned intrinsic);  // as an i64
+  llvm::Value* shuffle(llvm::Value* value, unsigned distance);
+  Pair combine_block(const Carry& carry, Pair pair);
+  void emit_first_thread(const std::function<void()>& body);
+  void emit_barrier();
 
   // --- accumulators (emit_carry.cpp)
   void emit_accumulator(NodeId id, const Node& node);
