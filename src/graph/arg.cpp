@@ -27,6 +27,7 @@ bool is_same_arg(const Arg& a, const Arg& b) {
     case ArgKind::None:
     case ArgKind::Value:
     case ArgKind::Int:
+    case ArgKind::LowInt:
     case ArgKind::Float:
     case ArgKind::Bool:
     case ArgKind::DType:

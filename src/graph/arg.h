@@ -32,7 +32,8 @@ enum class MemoryFormat : std::uint8_t {
 enum class ArgKind : std::uint8_t {
   None,
   Value,
-  Int,  // or a symbolic one
+  Int,     // or a symbolic one
+  LowInt,  // a constant that is too low for a sym::Int: the lowest 2^32 of an int64 (torch.iinfo(torch.int64).min)
   Float,
   Bool,
   Complex,
@@ -59,6 +60,10 @@ class Arg {
   static constexpr Arg make_value(ValueId id) { return {ArgKind::Value, id.index()}; }
   static constexpr Arg make_int(sym::Int number) {
     return {ArgKind::Int, static_cast<std::uint64_t>(number.get_word())};
+  }
+  // Any constant: an Int if it can be one.
+  static constexpr Arg make_int64(std::int64_t number) {
+    return {number < sym::Int::kLeastConstant ? ArgKind::LowInt : ArgKind::Int, static_cast<std::uint64_t>(number)};
   }
   static constexpr Arg make_float(double number) { return {ArgKind::Float, std::bit_cast<std::uint64_t>(number)}; }
   static constexpr Arg make_bool(bool yes) { return {ArgKind::Bool, yes}; }
@@ -98,6 +103,7 @@ class Arg {
 
   ValueId get_value() const { return ValueId(static_cast<std::uint32_t>(get_bits(ArgKind::Value))); }
   sym::Int get_int() const { return sym::Int::make_from_word(static_cast<std::int64_t>(get_bits(ArgKind::Int))); }
+  std::int64_t get_low_int() const { return static_cast<std::int64_t>(get_bits(ArgKind::LowInt)); }
   double get_float() const { return std::bit_cast<double>(get_bits(ArgKind::Float)); }
   bool get_bool() const { return get_bits(ArgKind::Bool) != 0; }
   types::DType get_dtype() const { return static_cast<types::DType>(get_bits(ArgKind::DType)); }

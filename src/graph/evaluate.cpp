@@ -188,6 +188,8 @@ class Walker {
     switch (arg.kind()) {
       case ArgKind::Int:
         return make_integer(arg.get_int().get_constant());
+      case ArgKind::LowInt:
+        return make_integer(arg.get_low_int());
       case ArgKind::Float:
         return make_real(arg.get_float());
       case ArgKind::Bool:

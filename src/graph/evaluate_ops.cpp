@@ -411,8 +411,7 @@ std::optional<Arg> fold_scalar(OpId op, std::span<const Arg> args) {
   if (!result) return std::nullopt;
   if (get_op_info(op).rule == &infer_scalar_bool) return Arg::make_bool(result->integer != 0);
   if (result->is_float) return Arg::make_float(result->real);
-  if (result->integer < sym::Int::kLeastConstant) return std::nullopt;
-  return Arg::make_int(result->integer);
+  return Arg::make_int64(result->integer);
 }
 
 }  // namespace reprise::graph

@@ -298,9 +298,9 @@ class Parser {
     if (is_float) return Arg::make_float(take_float());
     std::int64_t number = 0;
     const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + length, number);
-    if (error != std::errc() || number < sym::Int::kLeastConstant) fail("an integer of 64 bits");
+    if (error != std::errc()) fail("an integer of 64 bits");
     rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
-    return Arg::make_int(number);
+    return Arg::make_int64(number);
   }
 
   Arg take_named() {

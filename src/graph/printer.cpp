@@ -98,6 +98,9 @@ class Printer {
         print_int(arg.get_int());
         if (!arg.get_int().is_constant()) out += '}';
         return;
+      case ArgKind::LowInt:
+        out += std::to_string(arg.get_low_int());
+        return;
       case ArgKind::Float:
         print_float(arg.get_float(), out);
         return;

@@ -16,11 +16,17 @@ std::optional<bool> find_flag(const RuleCall& call, std::size_t list, std::size_
   return flag.get_bool();
 }
 
+// Layouts were checked against eager on the CPU; elsewhere only contiguous tensors are sure.
+bool is_checked(RuleCall& call, const TensorMeta& meta) {
+  return meta.device == types::Device{} || is_contiguous(call, meta);
+}
+
 // The format of a convolution's results: channels-last if the input or the weight is.
 std::optional<MemoryFormat> find_convolution_format(RuleCall& call, const TensorMeta& input, const TensorMeta& weight) {
   const auto a = suggest_format(call, input);
   const auto b = suggest_format(call, weight);
   if (!a || !b) return std::nullopt;
+  if (!is_checked(call, input) || !is_checked(call, weight)) return std::nullopt;
   return *a != MemoryFormat::Contiguous ? *a : *b;
 }
 
@@ -62,7 +68,7 @@ bool find_pooled_sizes(RuleCall& call, const TensorMeta& self, bool has_dilation
 
 bool add_suggested(RuleCall& call, const TensorMeta& like, const Dims& sizes, DType dtype) {
   const auto format = suggest_format(call, like);
-  if (!format) return false;
+  if (!format || !is_checked(call, like)) return false;
   const std::optional<Dims> strides = make_strides(call, sizes, *format);
   return strides && add_tensor(call, sizes, *strides, dtype, like.device);
 }

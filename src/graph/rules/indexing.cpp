@@ -28,6 +28,8 @@ bool infer_index(RuleCall& call) {
   if (self == nullptr || call.args.size() < 2 || !call.args[1].is_list()) return false;
   const auto indices = call.args[1].get_list();
   if (indices.size() > self->rank) return false;
+  // Elsewhere than on the CPU, eager lays the indices out anew.
+  if (self->device != types::Device{} && !is_contiguous(call, *self)) return false;
   constexpr std::size_t kMostIndices = 4;
   std::array<const TensorMeta*, kMostIndices> tensors;
   std::array<std::size_t, kMostIndices> places;

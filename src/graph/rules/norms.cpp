@@ -124,6 +124,7 @@ bool infer_group_norm(RuleCall& call) {
   const std::optional<Int> batch = find_int(call, 3);
   const std::optional<Int> groups = find_int(call, 6);
   if (input == nullptr || !batch || !groups || !is_contiguous(call, *input)) return false;
+  if (is_half(input->dtype) && input->device != types::Device{}) return false;
   const DType dtype = get_statistics_dtype(*input, find_tensor(call, 1));
   return add_contiguous(call, Dims(input->sizes()), input->dtype, input->device) &&
          add_contiguous(call, {*batch, *groups}, dtype, input->device) &&

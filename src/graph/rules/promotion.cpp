@@ -93,6 +93,7 @@ bool Promotion::add(const Arg& arg) {
     case ArgKind::None:
       return true;
     case ArgKind::Int:
+    case ArgKind::LowInt:
       return add_number(ValueKind::Int);
     case ArgKind::Float:
       return add_number(ValueKind::Float);
