@@ -26,6 +26,7 @@ bool Call::is_plain(std::size_t i) const { return is_tensor(i) && get(tensor(i))
 std::optional<std::int64_t> Call::get_int(std::size_t i) const {
   if (i >= count()) return std::nullopt;
   if (arg(i).kind() == ArgKind::Bool) return arg(i).get_bool();
+  if (arg(i).kind() == ArgKind::LowInt) return arg(i).get_low_int();
   if (!arg(i).is_int() || !arg(i).get_int().is_constant()) return std::nullopt;
   return arg(i).get_int().get_constant();
 }
@@ -420,7 +421,7 @@ std::optional<DType> promote(const Call& call, std::initializer_list<std::size_t
       kind = ValueKind::Float;
     } else if (a.kind() == ArgKind::Bool) {
       kind = ValueKind::Bool;
-    } else if (a.is_int()) {
+    } else if (a.is_int() || a.kind() == ArgKind::LowInt) {
       kind = ValueKind::Int;
     }
     if (kind == ValueKind::Float) {

@@ -3,6 +3,12 @@
 
 namespace reprise::lower {
 
+namespace {
+
+constexpr std::size_t kMaxParts = 4;
+
+}  // namespace
+
 // (self, pad, value): pad holds (before, after) from the last dim on
 bool lower_pad(Call& call) {
   if (!call.is_plain(0) || !call.arg(1).is_list() || !call.can_value(2)) return false;
@@ -31,6 +37,40 @@ bool lower_pad(Call& call) {
   const Ex value = call.load_at(std::move(access), mask);
   call.finish_pointwise(
       call.out(0), mask.id.is_valid() ? call.op(ScalarOp::Select, mask, value, call.value(2, result.dtype)) : value);
+  return true;
+}
+
+// (tensors, dim): for each element the part that it is in; many parts are left to the library, which copies
+bool lower_cat(Call& call) {
+  if (!call.arg(0).is_list()) return false;
+  const auto parts = call.arg(0).get_list();
+  const Tensor result = call.get(call.out(0));
+  const auto dim = call.get_dim(1, result.sizes.rank);
+  if (!dim || parts.empty() || parts.size() > kMaxParts) return false;
+  for (const graph::Arg& part : parts) {
+    if (!part.is_value() || call.get(get_tensor(part.get_value())).sizes.rank != result.sizes.rank) return false;
+  }
+  call.begin(result.sizes);
+  const Ex index = call.dim(*dim);
+  std::int64_t end = result.sizes[*dim];
+  Ex value;
+  for (std::size_t i = parts.size(); i-- > 0;) {
+    const Tensor part = call.get(get_tensor(parts[i].get_value()));
+    const std::int64_t start = end - part.sizes[*dim];
+    Access access;
+    access.tensor = get_tensor(parts[i].get_value());
+    access.constant = part.offset - start * part.strides[*dim];
+    for (std::size_t d = 0; d < part.sizes.rank; ++d) access.by_dim[d] = part.strides[d];
+    Ex mask;
+    if (start > 0) mask = call.op(ScalarOp::Ge, index, call.constant(DType::Int64, start));
+    const Ex is_below = call.op(ScalarOp::Lt, index, call.constant(DType::Int64, end));
+    if (i + 1 < parts.size()) mask = mask.id.is_valid() ? call.op(ScalarOp::And, mask, is_below) : is_below;
+    const Ex element = call.cast(call.load_at(std::move(access), mask), result.dtype);
+    value = value.id.is_valid() ? call.op(ScalarOp::Select, is_below, element, value) : element;
+    end = start;
+  }
+  if (end != 0) return false;
+  call.finish_pointwise(call.out(0), value);
   return true;
 }
 

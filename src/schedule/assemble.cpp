@@ -1,7 +1,7 @@
 // The essay: requirements of the memory plan.
 //  1. A storage lives from the item that computes it to the last item that uses any tensor on it, views included. One
 //     that the host gets (output, effect, gradient, saved) lives on and is allocated on its own; results of library
-//     calls bring their own memory; everything else lies in the arena.
+//     calls bring their own memory, but for ops with an out= overload (out_variants.def); all else is in the arena.
 //  2. Places are shared one after the other: a place is given again only behind the item that used it last.
 //  3. In place, in a kernel: a result may take the place of an operand that dies here if every read of it in the kernel
 //     is at the position of the store, and none is in a later phase than the store.
@@ -44,6 +44,19 @@ using program::StepKind;
 
 constexpr std::int32_t kNever = -1;
 
+// The out= overload of an op, or "".
+std::string_view find_out_variant(graph::OpId op) {
+  switch (op) {
+#define X(id, overload)  \
+  case graph::OpId::id: \
+    return overload;
+#include "schedule/out_variants.def"
+#undef X
+    default:
+      return {};
+  }
+}
+
 class Assembler {
  public:
   Assembler(const Graph& graph, const Lowered& lowered, const Grouping& grouping, std::vector<Emitted> emitted,
@@ -74,7 +87,7 @@ class Assembler {
     bool is_shared_source = false;  // more than one input lies on it
     bool escapes = false;           // the host gets it
     bool is_library = false;        // the memory comes with the result of a library call
-    bool is_kernel = false;         // computed by a kernel
+    bool is_kernel = false;         // computed by a kernel, or by a library call into memory of ours
     std::int64_t size_bytes = 0;
     std::uint32_t place = 0;  // the storage whose memory this one is in: itself, or one that it took over
     std::int64_t arena_offset = -1;
@@ -117,6 +130,20 @@ class Assembler {
     return count;
   }
 
+  void set_size(TensorId tensor) {
+    const std::int64_t bytes =
+        get_extent(tensor) * static_cast<std::int64_t>(types::get_size_bytes(lowered_.get(tensor).dtype));
+    Storage& storage = storages_[get_storage(tensor)];
+    storage.size_bytes = std::max(storage.size_bytes, bytes);
+  }
+
+  // Whether the node's only result is computed into memory that the program gives.
+  bool has_planned_result(const Node& node) const {
+    if (options_.only_extern || node.mut != 0 || node.outs.size() != 1 || !node.outs[0].is_valid()) return false;
+    const lower::Tensor& result = lowered_.get(lower::get_tensor(node.outs[0]));
+    return result.is_plain && result.offset == 0 && !find_out_variant(node.op).empty();
+  }
+
   void find_lives() {
     storages_.resize(lowered_.storage_count);
     for (std::size_t s = 0; s < storages_.size(); ++s) storages_[s].place = static_cast<std::uint32_t>(s);
@@ -141,16 +168,15 @@ class Assembler {
       if (item.is_extern) {
         const Node& node = graph_.get_node(lowered_.get(item.op).node);
         graph::for_each_use(node, [&](ValueId id) { touch(lower::get_tensor(id), number); });
-        graph::for_each_result(node, [&](ValueId id) { define(lower::get_tensor(id), false); });
+        const bool is_planned = has_planned_result(node);
+        graph::for_each_result(node, [&](ValueId id) { define(lower::get_tensor(id), is_planned); });
+        if (is_planned) set_size(lower::get_tensor(node.outs[0]));
         continue;
       }
       for (const EmittedBuffer& buffer : emitted_[item.group].buffers) {
         if (buffer.is_written) {
           define(buffer.root, true);
-          const std::int64_t bytes = get_extent(buffer.root) *
-                                     static_cast<std::int64_t>(types::get_size_bytes(lowered_.get(buffer.root).dtype));
-          Storage& storage = storages_[get_storage(buffer.root)];
-          storage.size_bytes = std::max(storage.size_bytes, bytes);
+          set_size(buffer.root);
         } else {
           touch(buffer.root, number);
         }
@@ -499,6 +525,10 @@ class Assembler {
         result.kind = ArgumentKind::Int;
         result.number = make_size(arg.get_int()).value;
         break;
+      case ArgKind::LowInt:
+        result.kind = ArgumentKind::Int;
+        result.number = arg.get_low_int();
+        break;
       case ArgKind::Float:
         result.kind = ArgumentKind::Float;
         result.real = arg.get_float();
@@ -581,6 +611,12 @@ class Assembler {
       if (is_written) {
         for (std::size_t w = 0; w < written.size(); ++w) slots_[written[w].first.index()] = old_slots[w];
       }
+    }
+    if (has_planned_result(node)) {
+      step.op = find_out_variant(node.op);
+      step.outs.push_back(make_memory(lower::get_tensor(node.outs[0])));
+      plan_.program.steps.push_back(std::move(step));
+      return;
     }
     for (const ValueId id : node.outs) {
       if (!id.is_valid()) {

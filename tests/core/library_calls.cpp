@@ -193,12 +193,15 @@ std::string call_by_evaluator(ProgramRunner& runner, const program::Step& step) 
   std::vector<Arg> args;
   for (const Argument& argument : step.arguments) args.push_back(single.make_arg(argument));
   graph::Node node;
-  node.op = single.context->intern_op(step.op);
+  std::string name = step.op;
+  if (!step.outs.empty()) name.resize(name.size() - std::string_view(".out").size());
+  node.op = single.context->intern_op(name);
   node.mut = graph::get_writes(node.op, args);
   node.args = args;
   std::vector<graph::ValueId> outs;
   std::vector<graph::Return> returns;
-  for (const SlotId slot : step.results) {
+  const std::vector<SlotId>& results = step.outs.empty() ? step.results : step.outs;
+  for (const SlotId slot : results) {
     returns.push_back(graph::Return::make_single());
     if (!slot.is_valid()) {
       outs.emplace_back();
@@ -218,10 +221,10 @@ std::string call_by_evaluator(ProgramRunner& runner, const program::Step& step) 
   const graph::Evaluation evaluation = graph::evaluate(single.graph, single.inputs, {});
   if (!evaluation.error.empty()) return evaluation.error + "\n" + graph::print_graph(single.graph);
   std::size_t next = 0;
-  for (const SlotId slot : step.results) {
+  for (const SlotId slot : results) {
     if (!slot.is_valid()) continue;
     const Datum& datum = evaluation.outputs[next++];
-    RunValue value = runner.make(slot);
+    RunValue value = step.outs.empty() ? runner.make(slot) : runner.slot(slot);
     if (const auto* element = std::get_if<Element>(&datum.value)) {
       value.bits = element->is_float ? std::bit_cast<std::int64_t>(element->real) : element->integer;
     } else {

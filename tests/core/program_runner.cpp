@@ -131,6 +131,11 @@ std::string ProgramRunner::launch(const Step& step) {
   const kernel::Kernel& kernel = plan_.kernels[step.code.index()];
   if (kernel::count_units(kernel, words.data()) != step.units.value) return "the kernel has another number of units";
   const std::int64_t middle = step.units.value / 2;
+  if (run_kernel) {
+    run_kernel(step.code.index(), buffers.data(), words.data(), middle, step.units.value);
+    run_kernel(step.code.index(), buffers.data(), words.data(), 0, middle);
+    return {};
+  }
   kernel::interpret(kernel, buffers.data(), words.data(), middle, step.units.value);
   kernel::interpret(kernel, buffers.data(), words.data(), 0, middle);
   return {};

@@ -40,6 +40,11 @@ class ProgramRunner {
   // Fills the results of the step through result(); "" or what went wrong.
   std::function<std::string(ProgramRunner&, const program::Step&)> call_library;
 
+  // Runs kernel `code` of the plan for some units, instead of the interpreter.
+  std::function<void(std::size_t code, void* const* buffers, const std::int64_t* words, std::int64_t begin,
+                     std::int64_t end)>
+      run_kernel;
+
   // "" if it ran; then results() are those of the return step.
   std::string run(const std::vector<RunValue>& inputs);
 

@@ -192,7 +192,7 @@ class RandomGraph {
         if (rank == 2 && meta(b).rank == 2 && size(a, 1) == size(b, 0) && meta(a).dtype == meta(b).dtype)
           add(OpId::mm, {value(a), value(b)});
         else if (rank > 0)
-          add(OpId::cat, {context_->make_list(std::vector<Arg>{value(a), value(a)}), Arg::make_int(pick(rank))});
+          add(OpId::cat, {context_->make_list(std::vector<Arg>(pick(2) == 0 ? 5u : 2u, value(a))), Arg::make_int(pick(rank))});
         return;
       }
       default:

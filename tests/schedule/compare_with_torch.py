@@ -329,6 +329,8 @@ def make_others(generator):
         yield "constant_pad_nd", (new((3, 4), dtype), [1, 2, 0, -1], 0.5)
         yield "slice_scatter", (new((3, 6), dtype), new((3, 2), dtype), 1, 2, 4, 1)
         yield "select_scatter", (new((3, 6), dtype), new((6,), dtype), 0, -1)
+        yield "cat", ([new((3, 4), dtype), new((3, 2), dtype), new((3, 5), dtype)], 1)
+        yield "cat", ([new((3, 4), dtype), new((1, 4), dtype)], 0)
         yield "_to_copy", (new((3, 6), dtype), {"dtype": torch.float64})
         yield "_to_copy", (new((3, 6), dtype), {"dtype": torch.int32})
         yield "_to_copy", (new((3, 6), torch.int64), {"dtype": dtype})
@@ -554,7 +556,7 @@ def add_cases(runner, parts):
     for name, args in make_others(generator):
         if parts and not any(part in name for part in parts):
             continue
-        exact = True if name in ("_to_copy", "full", "copy", "embedding", "gather") else None
+        exact = True if name in ("_to_copy", "cat", "full", "copy", "embedding", "gather") else None
         shapes = [tuple(a.shape) if isinstance(a, torch.Tensor) else a for a in args]
         runner.add(name, args, exact, (name, str(args[0].dtype) if isinstance(args[0], torch.Tensor) else "", shapes))
 

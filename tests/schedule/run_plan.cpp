@@ -4,8 +4,12 @@
 // their storages; OUTPUTS gets for each graph a byte 1 and the bytes of its outputs in row-major order, or a byte 0,
 // the length of a text in 4 bytes and the text: what was not lowered or went wrong.
 //
+// With REPRISE_NATIVE=libtorch_cpu.so (a path) kernels run as machine code, with the functions of that library.
+//
 // run_plan --print GRAPHS: the groups of every graph, with the text of its kernels and its program, and the time it
 // took.
+#include <dlfcn.h>
+
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -15,10 +19,12 @@
 #include <sstream>
 
 #include "../core/program_runner.h"
+#include "codegen/cpu.h"
 #include "graph/parser.h"
 #include "graph/verify.h"
 #include "kernel/text.h"
 #include "schedule/schedule.h"
+#include "toolchain/link.h"
 
 using namespace reprise;
 
@@ -52,7 +58,28 @@ std::int64_t get_storage_count(const graph::TensorMeta& meta) {
   return count;
 }
 
-std::string run_graph(const std::string& text, Reader& reader, std::string& out) {
+struct Machine {
+  std::unique_ptr<codegen::CpuCompiler> compiler;
+  std::unique_ptr<toolchain::Linker> linker;
+};
+
+std::unique_ptr<Machine> make_machine() {
+  const char* library = std::getenv("REPRISE_NATIVE");
+  if (library == nullptr) return nullptr;
+  if (dlopen(library, RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    std::fprintf(stderr, "%s\n", dlerror());
+    std::exit(2);
+  }
+  auto compiler = codegen::make_cpu_compiler(codegen::get_host_target());
+  auto linker = toolchain::make_linker(toolchain::find_process_symbol);
+  if (!compiler || !linker) {
+    std::fprintf(stderr, "no code generator\n");
+    std::exit(2);
+  }
+  return std::make_unique<Machine>(Machine{std::move(compiler).value(), std::move(linker).value()});
+}
+
+std::string run_graph(const std::string& text, Reader& reader, std::string& out, Machine* machine) {
   auto parsed = graph::parse_graph(text);
   if (const auto* error = std::get_if<graph::ParseError>(&parsed)) {
     std::fprintf(stderr, "line %d: %s\n%s\n", error->line, error->text.c_str(), text.c_str());
@@ -81,6 +108,18 @@ std::string run_graph(const std::string& text, Reader& reader, std::string& out)
   auto plan = schedule::make_plan(graph);
   if (!plan) return plan.unsupported().text;
   test::ProgramRunner runner(plan.value());
+  std::vector<std::shared_ptr<toolchain::LoadedCode>> codes;
+  if (machine != nullptr) {
+    for (const kernel::Kernel& kernel : plan.value().kernels) {
+      auto code = machine->compiler->compile(kernel, codegen::Tier::Full);
+      if (!code) return "compiler: " + code.unsupported().text + "\n" + kernel::print(kernel);
+      auto loaded = machine->linker->load(code.value());
+      if (!loaded) return "linker: " + loaded.unsupported().text;
+      codes.push_back(loaded.value());
+    }
+    runner.run_kernel = [&](std::size_t code, void* const* buffers, const std::int64_t* words, std::int64_t begin,
+                            std::int64_t end) { codes[code]->get_functions()[0](buffers, words, begin, end); };
+  }
   if (std::string error = runner.run(inputs); !error.empty()) return error;
   for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
     const test::RunValue& value = runner.results()[i];
@@ -137,6 +176,7 @@ int main(int argc, char** argv) {
   std::istringstream graphs(read_file(argv[1]));
   Reader reader{read_file(argv[2])};
   std::ofstream results(argv[3], std::ios::binary);
+  const std::unique_ptr<Machine> machine = make_machine();
   std::string line;
   std::string text;
   while (std::getline(graphs, line)) {
@@ -147,7 +187,7 @@ int main(int argc, char** argv) {
     std::string out;
     std::string error;
     try {
-      error = run_graph(text, reader, out);
+      error = run_graph(text, reader, out, machine.get());
     } catch (const std::exception& failure) {
       error = failure.what();
     }
