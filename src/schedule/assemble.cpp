@@ -480,6 +480,21 @@ class Assembler {
     return slot;
   }
 
+  bool has_same_shape(TensorId a, TensorId b) const {
+    const graph::TensorMeta& x = graph_.get_meta(ValueId(a.index()));
+    const graph::TensorMeta& y = graph_.get_meta(ValueId(b.index()));
+    return x.rank == y.rank && std::equal(x.sizes().begin(), x.sizes().end(), y.sizes().begin());
+  }
+
+  SlotId make_resized(TensorId from, TensorId to) {
+    const Storage& storage = storages_[find_place(get_storage(to))];
+    const SlotId slot = add_slot(from, storage.escapes ? SlotKind::Output : SlotKind::Temporary);
+    plan_.program.slots[slot.index()].storage_offset = 0;
+    add_step(StepKind::Allocate).slot = slot;
+    set_slot(to, slot);
+    return slot;
+  }
+
   // The slot of a tensor that is read now; views are made when first asked for.
   SlotId get_slot(TensorId tensor) {
     if (slots_[tensor.index()].is_valid()) return slots_[tensor.index()];
@@ -585,8 +600,10 @@ class Assembler {
           return;
         }
         const SlotId source = slots_[from.index()];
-        const SlotId copy = make_memory(to);
-        if (!graph::has_flag(node.op, graph::kOverwrites)) {
+        // An op that changes sizes (resize_) gets a copy with the old ones.
+        const bool is_resized = !has_same_shape(from, to);
+        const SlotId copy = is_resized ? make_resized(from, to) : make_memory(to);
+        if (is_resized || !graph::has_flag(node.op, graph::kOverwrites)) {
           Step& step = add_step(StepKind::Copy);
           step.slot = copy;
           step.source = source;
