@@ -275,7 +275,7 @@ bool lower_gelu_backward(Call& call) {
       const Ex cdf = f.mul(half, f.add(one, emit_erf(f.call, f.mul(x, f.number(x, 1 / kSqrt2)))));
       const Ex pdf = f.mul(f.number(x, kTwoOverSqrtPi / kSqrt2 * 0.5),
                            emit_fused_exp(f.call, f.mul(f.mul(x, x), f.number(x, -0.5))));
-      return f.mul(grad, f.add(cdf, f.mul(x, pdf)));
+      return f.mul(grad, f.fma(x, pdf, cdf));
     }
     const Ex beta = f.number(x, kGeluBeta);
     const Ex square = f.mul(x, x);
@@ -283,11 +283,10 @@ bool lower_gelu_backward(Call& call) {
     const Ex inner = f.math(MathFunction::Tanh, f.mul(beta, f.fma(f.number(x, kGeluKappa), cube, x)));
     const Ex left = f.mul(half, x);
     const Ex right = f.add(one, inner);
-    const Ex left_derivative = f.mul(half, right);
-    const Ex tanh_derivative = f.sub(one, f.mul(inner, inner));
-    const Ex inner_derivative = f.mul(beta, f.add(one, f.mul(f.mul(f.number(x, 3), f.number(x, kGeluKappa)), square)));
-    const Ex right_derivative = f.mul(f.mul(left, tanh_derivative), inner_derivative);
-    return f.mul(grad, f.add(left_derivative, right_derivative));
+    const Ex tanh_derivative = f.fma(f.neg(inner), inner, one);
+    const Ex triple = f.mul(f.number(x, 3), f.number(x, kGeluKappa));
+    const Ex inner_derivative = f.mul(beta, f.fma(triple, square, one));
+    return f.mul(grad, f.fma(half, right, f.mul(f.mul(left, tanh_derivative), inner_derivative)));
   });
 }
 

@@ -278,7 +278,7 @@ bool lower_xlogy(Call& call) {
   const auto common = promote(call, {0, 1});
   if (!common || !types::is_float(*common)) return false;
   return lower_binary(call, [&](Ex a, Ex b) {
-    const Ex product = call.op(ScalarOp::Mul, a, call.math(MathFunction::Log, Numerics::Sleef, b));
+    const Ex product = call.op(ScalarOp::Mul, a, call.math(MathFunction::Log, Numerics::Libm, b));
     const Ex zero = emit_constant(call, a, 0);
     const Ex value = call.op(ScalarOp::Select, call.op(ScalarOp::Eq, a, zero), zero, product);
     return call.op(ScalarOp::Select, call.op(ScalarOp::Ne, b, b), emit_constant(call, a, NAN), value);

@@ -47,6 +47,7 @@ bool lower_rounding(Call& call, ScalarOp op) {
 }  // namespace
 
 Numerics choose_numerics(MathFunction function, DType result) {
+  if (function == MathFunction::Asinh || function == MathFunction::Acosh) return Numerics::Libm;
   if (result != DType::Float32 && result != DType::Float64) return Numerics::Sleef;
   return kernel::get_row(function).mkl.empty() ? Numerics::Sleef : Numerics::Mkl;
 }
