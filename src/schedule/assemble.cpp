@@ -47,7 +47,7 @@ constexpr std::int32_t kNever = -1;
 // The out= overload of an op, or "".
 std::string_view find_out_variant(graph::OpId op) {
   switch (op) {
-#define X(id, overload)  \
+#define X(id, overload) \
   case graph::OpId::id: \
     return overload;
 #include "schedule/out_variants.def"

@@ -2,13 +2,17 @@
 #include <chrono>
 #include <random>
 
+#include "codegen/cpu.h"
 #include "graph/builder.h"
 #include "graph/evaluate.h"
 #include "graph/printer.h"
 #include "graph/verify.h"
+#include "kernel/text.h"
+#include "kernel_fuzz.h"
 #include "library_calls.h"
 #include "schedule/schedule.h"
 #include "test.h"
+#include "toolchain/link.h"
 
 using namespace reprise;
 using graph::Arg;
@@ -192,7 +196,8 @@ class RandomGraph {
         if (rank == 2 && meta(b).rank == 2 && size(a, 1) == size(b, 0) && meta(a).dtype == meta(b).dtype)
           add(OpId::mm, {value(a), value(b)});
         else if (rank > 0)
-          add(OpId::cat, {context_->make_list(std::vector<Arg>(pick(2) == 0 ? 5u : 2u, value(a))), Arg::make_int(pick(rank))});
+          add(OpId::cat,
+              {context_->make_list(std::vector<Arg>(pick(2) == 0 ? 5u : 2u, value(a))), Arg::make_int(pick(rank))});
         return;
       }
       default:
@@ -261,8 +266,13 @@ class RandomGraph {
   std::vector<ValueId> values_;
 };
 
-// "" or how the program of these options differs from the evaluator.
-std::string check_program(const Graph& graph, const schedule::Options& options, std::uint64_t seed) {
+struct Machine {
+  std::unique_ptr<codegen::CpuCompiler> compiler;
+  std::unique_ptr<toolchain::Linker> linker;
+};
+
+// "" or how the program of these options differs from the evaluator. With a machine, kernels run as machine code.
+std::string check_program(const Graph& graph, const schedule::Options& options, std::uint64_t seed, Machine* machine) {
   std::vector<Datum> inputs = graph::make_inputs(graph, seed);
   std::vector<Datum> expected_inputs = graph::clone_inputs(graph, inputs);
   const graph::Evaluation expected = graph::evaluate(graph, expected_inputs, {});
@@ -274,6 +284,18 @@ std::string check_program(const Graph& graph, const schedule::Options& options, 
     run_inputs.push_back(test::make_run_value(inputs[i], graph.get_value(graph.inputs[i].value)));
   test::ProgramRunner runner(plan.value());
   runner.call_library = test::call_by_evaluator;
+  std::vector<std::shared_ptr<toolchain::LoadedCode>> codes;
+  if (machine != nullptr) {
+    for (const kernel::Kernel& kernel : plan.value().kernels) {
+      auto code = machine->compiler->compile(kernel, codegen::Tier::Full);
+      if (!code) return code.unsupported().text + "\n" + kernel::print(kernel);
+      auto loaded = machine->linker->load(code.value());
+      if (!loaded) return loaded.unsupported().text;
+      codes.push_back(loaded.value());
+    }
+    runner.run_kernel = [&](std::size_t code, void* const* buffers, const std::int64_t* words, std::int64_t begin,
+                            std::int64_t end) { codes[code]->get_functions()[0](buffers, words, begin, end); };
+  }
   if (std::string error = runner.run(run_inputs); !error.empty()) return error;
   const auto compare = [&](const test::RunValue& found, const Datum& wanted, const std::string& what) {
     const std::string text = graph::compare_loosely(test::make_datum(found), wanted, 1e-9);
@@ -295,13 +317,14 @@ std::string check_program(const Graph& graph, const schedule::Options& options, 
   return {};
 }
 
-void run_fuzz(std::uint64_t first_seed, int rounds, const schedule::Options& options, int scale = 1) {
+void run_fuzz(std::uint64_t first_seed, int rounds, const schedule::Options& options, int scale = 1,
+              Machine* machine = nullptr) {
   for (int round = 0; round < rounds; ++round) {
     const std::uint64_t seed = first_seed + static_cast<std::uint64_t>(round);
     const Graph graph = RandomGraph(seed).make(4 + round % 28, scale);
     std::string error;
     try {
-      error = check_program(graph, options, seed);
+      error = check_program(graph, options, seed, machine);
     } catch (const base::InternalError& failure) {
       error = failure.what();
     }
@@ -334,6 +357,18 @@ TEST("random graphs: fused kernels with shared memory and inputs written in plac
 
 TEST("random graphs of larger sizes: blocks, tiles and sums in steps give what the evaluator gives") {
   run_fuzz(700, 60, {}, 9);
+}
+
+TEST("random graphs: machine code gives what the evaluator gives") {
+  if (!codegen::has_code_generator()) return;
+  auto compiler = codegen::make_cpu_compiler(codegen::get_host_target());
+  REQUIRE(compiler.is_ok());
+  auto linker = toolchain::make_linker(test::find_reference_symbol);
+  REQUIRE(linker.is_ok());
+  Machine machine{std::move(compiler).value(), std::move(linker).value()};
+  machine.compiler->verifies = true;
+  run_fuzz(200000, 60, {}, 1, &machine);
+  run_fuzz(300000, 60, {}, 9, &machine);
 }
 
 TEST("planning is near-linear in the number of nodes") {
