@@ -290,4 +290,93 @@ bool lower_gelu_backward(Call& call) {
   });
 }
 
+// self -> min(0, x) - log1p(z), z = exp(-|x|)
+bool lower_log_sigmoid(Call& call) {
+  if (!call.is_plain(0) || !types::is_float(call.dtype(0)) || !call.has_out(1)) return false;
+  const TensorId x = call.tensor(0);
+  const DType compute = Call::get_compute_dtype(call.dtype(0));
+  Formula f{call};
+  const auto emit_z = [&] { return emit_fused_exp(call, f.neg(call.op(ScalarOp::Abs, call.value(0, compute)))); };
+  call.begin(call.get(x).sizes);
+  const Ex value = call.value(0, compute);
+  call.finish_pointwise(call.out(0),
+                        f.sub(f.min(value, f.number(value, 0)), f.math(MathFunction::Log1p, emit_z())));
+  if (!call.get(call.out(1)).is_plain) return true;  // nobody needs it
+  if (call.get(call.out(1)).sizes != call.get(x).sizes) return false;
+  call.begin(call.get(x).sizes);
+  call.finish_pointwise(call.out(1), emit_z());
+  return true;
+}
+
+// (grad, self, buffer): grad * (x < 0 ? 1 - z/(1 + z) : z/(1 + z)), z = exp(-|x|)
+bool lower_log_sigmoid_backward(Call& call) {
+  return lower_float(call, {0, 1}, [](Formula& f, Ex grad, Ex x, Ex) {
+    const Ex one = f.number(x, 1);
+    const Ex z = emit_fused_exp(f.call, f.neg(f.call.op(ScalarOp::Abs, x)));
+    const Ex ratio = f.div(z, f.add(one, z));
+    return f.mul(grad, f.select(f.call.op(ScalarOp::Lt, x, f.number(x, 0)), f.sub(one, ratio), ratio));
+  });
+}
+
+namespace {
+
+// Element `half` (0 or 1) of a tensor whose dimension `dim` is taken apart in two halves; over a box with a dimension
+// of size 2 in front of it if `has_halves`, else over the box of one half.
+Ex load_half(Call& call, TensorId tensor, std::size_t dim, std::int64_t half, std::int64_t size, bool has_halves) {
+  const Tensor& row = call.get(tensor);
+  Access access;
+  access.tensor = tensor;
+  access.constant = row.offset + half * size * row.strides[dim];
+  for (std::size_t d = 0; d < row.sizes.rank; ++d) access.by_dim[d + (has_halves && d >= dim)] = row.strides[d];
+  return call.cast(call.load_at(std::move(access)), Call::get_compute_dtype(row.dtype));
+}
+
+}  // namespace
+
+// (self, dim): first half * sigmoid(second half)
+bool lower_glu(Call& call) {
+  if (!call.is_plain(0) || !types::is_float(call.dtype(0))) return false;
+  const TensorId x = call.tensor(0);
+  const auto dim = call.get_dim(1, call.get(x).sizes.rank);
+  if (!dim || call.get(x).sizes.rank == 0) return false;
+  const std::int64_t size = call.get(x).sizes[*dim] / 2;
+  call.begin(call.get(call.out(0)).sizes);
+  const Ex a = load_half(call, x, *dim, 0, size, false);
+  const Ex b = load_half(call, x, *dim, 1, size, false);
+  call.finish_pointwise(call.out(0), call.op(ScalarOp::Mul, a, emit_sigmoid(call, b)));
+  return true;
+}
+
+// (grad, self, dim): grad * s for the first half, grad * a * s * (1 - s) for the second, s = sigmoid(b)
+bool lower_glu_backward(Call& call) {
+  if (!call.is_plain(0) || !call.is_plain(1) || !types::is_float(call.dtype(1)) || call.dtype(0) != call.dtype(1))
+    return false;
+  const TensorId x = call.tensor(1);
+  const Dims sizes = call.get(x).sizes;
+  const auto dim = call.get_dim(2, sizes.rank);
+  if (!dim || sizes.rank == 0 || sizes.rank >= kMaxRank) return false;
+  const std::int64_t size = sizes[*dim] / 2;
+  const Tensor result = call.get(call.out(0));
+  Dims box;
+  Dims strides;
+  for (std::size_t d = 0; d < sizes.rank; ++d) {
+    if (d == *dim) {
+      box.push(2);
+      strides.push(size * result.strides[d]);
+    }
+    box.push(d == *dim ? size : sizes[d]);
+    strides.push(result.strides[d]);
+  }
+  call.begin(box);
+  const Ex grad = load_half(call, call.tensor(0), *dim, 0, 0, true);
+  const Ex a = load_half(call, x, *dim, 0, size, true);
+  const Ex s = emit_sigmoid(call, load_half(call, x, *dim, 1, size, true));
+  const Ex scaled = call.op(ScalarOp::Mul, grad, s);
+  const Ex second = call.op(ScalarOp::Mul, call.op(ScalarOp::Mul, scaled, a),
+                            call.op(ScalarOp::Sub, emit_constant(call, s, 1), s));
+  const Ex is_first = call.op(ScalarOp::Eq, call.dim(*dim), call.constant(DType::Int64, std::int64_t{0}));
+  call.finish_at(call.out(0), strides, call.op(ScalarOp::Select, is_first, scaled, second));
+  return true;
+}
+
 }  // namespace reprise::lower

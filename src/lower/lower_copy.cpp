@@ -110,4 +110,60 @@ bool lower_eye(Call& call) {
   return true;
 }
 
+// (self, repeats): a box in which a dimension that is repeated is two: which time, and where
+bool lower_repeat(Call& call) {
+  if (!call.is_plain(0)) return false;
+  const Tensor x = call.get(call.tensor(0));
+  const Tensor result = call.get(call.out(0));
+  if (result.sizes.rank < x.sizes.rank) return false;
+  const std::size_t shift = result.sizes.rank - x.sizes.rank;
+  Dims box;
+  Dims strides;
+  Access access;
+  access.tensor = call.tensor(0);
+  access.constant = x.offset;
+  for (std::size_t d = 0; d < result.sizes.rank; ++d) {
+    const std::int64_t size = d < shift ? 1 : x.sizes[d - shift];
+    const std::int64_t count = result.sizes[d] / size;
+    if (box.rank + 2 > kMaxRank) return false;
+    if (count > 1) {
+      box.push(count);
+      strides.push(size * result.strides[d]);
+    }
+    if (size > 1) {
+      access.by_dim[box.rank] = x.strides[d - shift];
+      box.push(size);
+      strides.push(result.strides[d]);
+    }
+  }
+  call.begin(box);
+  call.finish_at(call.out(0), strides, call.load_at(std::move(access)));
+  return true;
+}
+
+// (self, shifts, dims), one dim: index i reads i - shift, or from the other end in front of the shift
+bool lower_roll(Call& call) {
+  if (!call.is_plain(0) || !call.arg(1).is_list() || !call.arg(2).is_list() || call.arg(1).get_list().size() != 1 ||
+      call.arg(2).get_list().size() != 1)
+    return false;
+  const Tensor x = call.get(call.tensor(0));
+  const graph::Arg& shift_arg = call.arg(1).get_list()[0];
+  const auto dims = call.get_dims(2, x.sizes.rank);
+  if (!dims || x.sizes.rank == 0 || !shift_arg.is_int() || !shift_arg.get_int().is_constant()) return false;
+  std::size_t dim = 0;
+  while ((*dims >> dim & 1u) == 0) ++dim;
+  const std::int64_t size = x.sizes[dim];
+  const std::int64_t shift = ((shift_arg.get_int().get_constant() % size) + size) % size;
+  call.begin(x.sizes);
+  const Ex is_behind = call.op(ScalarOp::Ge, call.dim(dim), call.constant(DType::Int64, shift));
+  Access behind = call.make_access(call.tensor(0));
+  behind.constant -= shift * x.strides[dim];
+  Access front = call.make_access(call.tensor(0));
+  front.constant += (size - shift) * x.strides[dim];
+  const Ex a = call.load_at(std::move(behind), is_behind);
+  const Ex b = call.load_at(std::move(front), call.op(ScalarOp::Not, is_behind));
+  call.finish_pointwise(call.out(0), call.op(ScalarOp::Select, is_behind, a, b));
+  return true;
+}
+
 }  // namespace reprise::lower

@@ -1,5 +1,4 @@
-// Losses and indirect reads. Indexes that eager would refuse read nothing and give NaN (for floats; other dtypes are
-// left to the library), so a wrong index shows and never touches foreign memory.
+// Losses of two tensors, element by element, and their mean or sum.
 #include <cmath>
 
 #include "lower/rows.h"
@@ -9,25 +8,6 @@ namespace reprise::lower {
 namespace {
 
 enum Reduction : std::int64_t { kNone = 0, kMean = 1, kSum = 2 };
-
-Ex emit_in_range(Call& call, Ex index, std::int64_t size) {
-  return call.op(ScalarOp::And, call.op(ScalarOp::Ge, index, call.constant(DType::Int64, std::int64_t{0})),
-                 call.op(ScalarOp::Lt, index, call.constant(DType::Int64, size)));
-}
-
-// The element at `access` plus stride * index; NaN where the index is not in [0, size).
-Ex load_indirect(Call& call, Access access, Ex index, std::int64_t stride, std::int64_t size) {
-  const Ex is_in_range = emit_in_range(call, index, size);
-  const DType dtype = call.get(access.tensor).dtype;
-  access.indirect.push_back({stride, index.id});
-  const Ex value = call.load_at(std::move(access), is_in_range);
-  return call.op(ScalarOp::Select, is_in_range, value, call.constant(dtype, static_cast<double>(NAN)));
-}
-
-bool is_float_tensor(const Call& call, std::size_t i) { return call.is_plain(i) && types::is_float(call.dtype(i)); }
-bool is_index_tensor(const Call& call, std::size_t i) {
-  return call.is_plain(i) && (call.dtype(i) == DType::Int64 || call.dtype(i) == DType::Int32);
-}
 
 // out = the loss itself, or its mean or sum over all elements
 template <class Loss>
@@ -46,191 +26,157 @@ bool finish_loss(Call& call, const Dims& sizes, std::int64_t reduction, DType co
   return true;
 }
 
-// The sizes of the broadcast of arguments 0 and 1.
-std::optional<Dims> get_broadcast(const Call& call) {
-  const Dims& a = call.get(call.tensor(0)).sizes;
-  const Dims& b = call.get(call.tensor(1)).sizes;
-  if (a != b) return std::nullopt;
-  return a;
+// What the losses and their backward forms have in common: tensors of one float dtype and one size.
+struct Loss {
+  Call& call;
+  DType compute = DType::Float32;
+  Dims sizes;
+  std::int64_t reduction = 0;
+
+  Ex number(double value) { return call.constant(compute, value); }
+  Ex value(std::size_t i) { return call.value(i, compute); }
+  Ex op(ScalarOp op, Ex a) { return call.op(op, a); }
+  Ex op(ScalarOp op, Ex a, Ex b) { return call.op(op, a, b); }
+  Ex select(Ex condition, Ex a, Ex b) { return call.op(ScalarOp::Select, condition, a, b); }
+  Ex log(Ex x) { return call.math(MathFunction::Log, Numerics::Sleef, x); }
+};
+
+// Arguments `first` and the one behind it are of one size; `reduction_arg` is the kind of reduction.
+std::optional<Loss> make_loss(Call& call, std::size_t first, std::size_t reduction_arg) {
+  const auto reduction = call.get_int(reduction_arg);
+  if (!reduction || !call.is_plain(first) || !call.is_plain(first + 1)) return std::nullopt;
+  const Tensor& a = call.get(call.tensor(first));
+  const Tensor& b = call.get(call.tensor(first + 1));
+  if (!types::is_float(a.dtype) || a.dtype != b.dtype || a.sizes != b.sizes) return std::nullopt;
+  return Loss{call, Call::get_compute_dtype(a.dtype), a.sizes, *reduction};
+}
+
+template <class Element>
+bool lower_loss(Call& call, std::size_t reduction_arg, Element&& element) {
+  auto loss = make_loss(call, 0, reduction_arg);
+  if (!loss) return false;
+  return finish_loss(call, loss->sizes, loss->reduction, loss->compute, [&] { return element(*loss); });
+}
+
+// (grad, self, target, ...): element() is the derivative; divided by the number of elements for the mean, times grad
+template <class Element>
+bool lower_loss_backward(Call& call, std::size_t reduction_arg, Element&& element) {
+  auto loss = make_loss(call, 1, reduction_arg);
+  if (!loss || !call.is_plain(0) || call.get(call.out(0)).sizes != loss->sizes) return false;
+  call.begin(loss->sizes);
+  Ex value = element(*loss);
+  if (loss->reduction == kMean)
+    value = loss->op(ScalarOp::Div, value, loss->number(static_cast<double>(loss->sizes.count())));
+  call.finish_pointwise(call.out(0), loss->op(ScalarOp::Mul, value, loss->value(0)));
+  return true;
 }
 
 }  // namespace
 
 // (self, target, reduction): (a - b)^2
 bool lower_mse_loss(Call& call) {
-  const auto reduction = call.get_int(2);
-  if (!reduction || !is_float_tensor(call, 0) || !is_float_tensor(call, 1) || call.dtype(0) != call.dtype(1))
-    return false;
-  const auto sizes = get_broadcast(call);
-  if (!sizes) return false;
-  const DType compute = Call::get_compute_dtype(call.dtype(0));
-  return finish_loss(call, *sizes, *reduction, compute, [&] {
-    const Ex difference = call.op(ScalarOp::Sub, call.value(0, compute), call.value(1, compute));
-    return call.op(ScalarOp::Mul, difference, difference);
+  return lower_loss(call, 2, [](Loss& loss) {
+    const Ex difference = loss.op(ScalarOp::Sub, loss.value(0), loss.value(1));
+    return loss.op(ScalarOp::Mul, difference, difference);
   });
 }
 
-// (grad, self, target, reduction): 2 * (a - b) * grad, divided by the number of elements for the mean
+// (grad, self, target, reduction): 2 * (a - b)
 bool lower_mse_loss_backward(Call& call) {
-  const auto reduction = call.get_int(3);
-  const DType dtype = call.get(call.out(0)).dtype;
-  if (!reduction || !types::is_float(dtype)) return false;
-  for (const std::size_t i : {0, 1, 2}) {
-    if (!call.is_plain(i) || call.dtype(i) != dtype) return false;
-  }
-  const Dims sizes = call.get(call.out(0)).sizes;
-  const DType compute = Call::get_compute_dtype(dtype);
-  call.begin(sizes);
-  const double factor = *reduction == kMean ? 2.0 / static_cast<double>(sizes.count()) : 2.0;
-  const Ex difference = call.op(ScalarOp::Sub, call.value(1, compute), call.value(2, compute));
-  call.finish_pointwise(call.out(0),
-                        call.op(ScalarOp::Mul, call.op(ScalarOp::Mul, call.constant(compute, factor), difference),
-                                call.value(0, compute)));
-  return true;
-}
-
-// (self, target, weight, reduction, ignore_index) -> output, total_weight; self is [N, C]
-bool lower_nll_loss(Call& call) {
-  const auto reduction = call.get_int(3);
-  const auto ignored = call.get_int(4);
-  if (!reduction || *reduction == kNone || !ignored || !is_float_tensor(call, 0) || !is_index_tensor(call, 1))
-    return false;
-  if (!call.is_none(2) && !is_float_tensor(call, 2)) return false;
-  const Tensor x = call.get(call.tensor(0));
-  if (x.sizes.rank != 2 || call.get(call.tensor(1)).sizes.rank != 1 || !call.has_out(1)) return false;
-  Dims sizes;
-  sizes.push(x.sizes[0]);
-  const DType compute = Call::get_compute_dtype(x.dtype);
-  const auto load_target = [&] { return call.cast(call.load(call.tensor(1)), DType::Int64); };
-  const auto is_counted = [&](Ex target) {
-    return call.op(ScalarOp::Ne, target, call.constant(DType::Int64, *ignored));
-  };
-  const auto load_weight = [&](Ex target) {
-    if (call.is_none(2)) return call.constant(compute, 1.0);
-    const Tensor& weight = call.get(call.tensor(2));
-    Access access;
-    access.tensor = call.tensor(2);
-    access.constant = weight.offset;
-    return call.cast(load_indirect(call, std::move(access), target, weight.strides[0], x.sizes[1]), compute);
-  };
-  Rows rows(call, sizes, 1);
-  if (rows.count() == 1) return false;
-  const TensorId weights = rows.fold(Combine::Sum, compute, [&] {
-    const Ex target = load_target();
-    return call.op(ScalarOp::Select, is_counted(target), load_weight(target), call.constant(compute, 0.0));
+  return lower_loss_backward(call, 3, [](Loss& loss) {
+    return loss.op(ScalarOp::Mul, loss.number(2), loss.op(ScalarOp::Sub, loss.value(1), loss.value(2)));
   });
-  const TensorId sum = rows.fold(Combine::Sum, compute, [&] {
-    const Ex target = load_target();
-    Access access;
-    access.tensor = call.tensor(0);
-    access.constant = x.offset;
-    access.by_dim[0] = x.strides[0];
-    const Ex value = call.cast(load_indirect(call, std::move(access), target, x.strides[1], x.sizes[1]), compute);
-    const Ex loss = call.op(ScalarOp::Mul, call.op(ScalarOp::Neg, value), load_weight(target));
-    return call.op(ScalarOp::Select, is_counted(target), loss, call.constant(compute, 0.0));
+}
+
+// (self, target, reduction, beta), d = |a - b|: d < beta ? d*d/(2 beta) : d - beta/2
+bool lower_smooth_l1_loss(Call& call) {
+  const auto beta = call.get_number(3);
+  if (!beta || *beta == 0) return false;
+  return lower_loss(call, 2, [&](Loss& loss) {
+    const Ex d = loss.op(ScalarOp::Abs, loss.op(ScalarOp::Sub, loss.value(0), loss.value(1)));
+    const Ex inner = loss.op(ScalarOp::Div, loss.op(ScalarOp::Mul, loss.op(ScalarOp::Mul, loss.number(0.5), d), d),
+                             loss.number(*beta));
+    const Ex outer = loss.op(ScalarOp::Sub, d, loss.op(ScalarOp::Mul, loss.number(0.5), loss.number(*beta)));
+    return loss.select(loss.op(ScalarOp::Lt, d, loss.number(*beta)), inner, outer);
   });
-  const TensorId loss = rows.map(compute, [&] {
-    return *reduction == kSum ? call.load(sum) : call.op(ScalarOp::Div, call.load(sum), call.load(weights));
+}
+
+// (grad, self, target, reduction, beta), d = a - b: d <= -beta ? -1 : d >= beta ? 1 : d/beta
+bool lower_smooth_l1_loss_backward(Call& call) {
+  const auto beta = call.get_number(4);
+  if (!beta || *beta == 0) return false;
+  return lower_loss_backward(call, 3, [&](Loss& loss) {
+    const Ex d = loss.op(ScalarOp::Sub, loss.value(1), loss.value(2));
+    const Ex upper = loss.select(loss.op(ScalarOp::Ge, d, loss.number(*beta)), loss.number(1),
+                                 loss.op(ScalarOp::Div, d, loss.number(*beta)));
+    return loss.select(loss.op(ScalarOp::Le, d, loss.number(-*beta)), loss.number(-1), upper);
   });
-  rows.finish(call.out(0), loss);
-  rows.finish(call.out(1), weights);
-  return true;
 }
 
-// (grad, self, target, weight, reduction, ignore_index, total_weight): -weight * grad (/ total_weight) at the target
-bool lower_nll_loss_backward(Call& call) {
-  const auto reduction = call.get_int(4);
-  const auto ignored = call.get_int(5);
-  if (!reduction || !ignored || !is_float_tensor(call, 0) || !is_float_tensor(call, 1) || !is_index_tensor(call, 2) ||
-      !is_float_tensor(call, 6))
-    return false;
-  if (!call.is_none(3) && !is_float_tensor(call, 3)) return false;
-  const Tensor x = call.get(call.tensor(1));
-  const std::size_t grad_rank = call.get(call.tensor(0)).sizes.rank;
-  if (x.sizes.rank != 2 || call.get(call.tensor(2)).sizes.rank != 1 || grad_rank != (*reduction == kNone ? 1u : 0u))
-    return false;
-  const DType compute = Call::get_compute_dtype(x.dtype);
-  call.begin(x.sizes);
-  const auto load_of_row = [&](std::size_t i) {
-    Access access;
-    access.tensor = call.tensor(i);
-    const Tensor& tensor = call.get(access.tensor);
-    access.constant = tensor.offset;
-    if (tensor.sizes.rank > 0) access.by_dim[0] = tensor.strides[0];
-    return call.load_at(std::move(access));
-  };
-  const Ex target = call.cast(load_of_row(2), DType::Int64);
-  const Ex is_target = call.op(ScalarOp::And, call.op(ScalarOp::Eq, target, call.dim(1)),
-                               call.op(ScalarOp::Ne, target, call.constant(DType::Int64, *ignored)));
-  Ex value = call.cast(load_of_row(0), compute);
-  if (*reduction == kMean) value = call.op(ScalarOp::Div, value, call.cast(load_of_row(6), compute));
-  if (!call.is_none(3)) {
-    Access access;
-    access.tensor = call.tensor(3);
-    access.constant = call.get(access.tensor).offset;
-    access.by_dim[1] = call.get(access.tensor).strides[0];  // the class is the target where it counts
-    value = call.op(ScalarOp::Mul, value, call.cast(call.load_at(std::move(access)), compute));
-  }
-  call.finish_pointwise(
-      call.out(0), call.op(ScalarOp::Select, is_target, call.op(ScalarOp::Neg, value), call.constant(compute, 0.0)));
-  return true;
+// (self, target, reduction, delta), d = |a - b|: d <= delta ? d*d/2 : delta * (d - delta/2)
+bool lower_huber_loss(Call& call) {
+  const auto delta = call.get_number(3);
+  if (!delta) return false;
+  return lower_loss(call, 2, [&](Loss& loss) {
+    const Ex d = loss.op(ScalarOp::Abs, loss.op(ScalarOp::Sub, loss.value(0), loss.value(1)));
+    const Ex inner = loss.op(ScalarOp::Mul, loss.op(ScalarOp::Mul, loss.number(0.5), d), d);
+    const Ex outer =
+        loss.op(ScalarOp::Mul, loss.number(*delta), loss.op(ScalarOp::Sub, d, loss.number(0.5 * *delta)));
+    return loss.select(loss.op(ScalarOp::Le, d, loss.number(*delta)), inner, outer);
+  });
 }
 
-// (weight, indices, padding_idx, scale_grad_by_freq, sparse): row `index` of the weight
-bool lower_embedding(Call& call) {
-  if (!is_float_tensor(call, 0) || !is_index_tensor(call, 1)) return false;
-  const Tensor weight = call.get(call.tensor(0));
-  const Tensor indices = call.get(call.tensor(1));
-  const Tensor result = call.get(call.out(0));
-  if (weight.sizes.rank != 2 || result.sizes.rank != indices.sizes.rank + 1) return false;
-  call.begin(result.sizes);
-  Access access;
-  access.tensor = call.tensor(1);
-  access.constant = indices.offset;
-  for (std::size_t d = 0; d < indices.sizes.rank; ++d) access.by_dim[d] = indices.strides[d];
-  const Ex index = call.cast(call.load_at(std::move(access)), DType::Int64);
-  Access row;
-  row.tensor = call.tensor(0);
-  row.constant = weight.offset;
-  row.by_dim[indices.sizes.rank] = weight.strides[1];
-  call.finish_pointwise(call.out(0), load_indirect(call, std::move(row), index, weight.strides[0], weight.sizes[0]));
-  return true;
+// (grad, self, target, reduction, delta), d = a - b: d <= -delta ? -delta : d >= delta ? delta : d
+bool lower_huber_loss_backward(Call& call) {
+  const auto delta = call.get_number(4);
+  if (!delta) return false;
+  return lower_loss_backward(call, 3, [&](Loss& loss) {
+    const Ex d = loss.op(ScalarOp::Sub, loss.value(1), loss.value(2));
+    const Ex upper = loss.select(loss.op(ScalarOp::Ge, d, loss.number(*delta)), loss.number(*delta), d);
+    return loss.select(loss.op(ScalarOp::Le, d, loss.number(-*delta)), loss.number(-*delta), upper);
+  });
 }
 
-// (self, dim, index): index along one dim
-bool lower_index_select(Call& call) {
-  if (!is_float_tensor(call, 0) || !is_index_tensor(call, 2)) return false;
-  const Tensor x = call.get(call.tensor(0));
-  const auto dim = call.get_dim(1, x.sizes.rank);
-  if (!dim || x.sizes.rank == 0 || call.get(call.tensor(2)).sizes.rank != 1) return false;
-  call.begin(call.get(call.out(0)).sizes);
-  Access place;
-  place.tensor = call.tensor(2);
-  place.constant = call.get(place.tensor).offset;
-  place.by_dim[*dim] = call.get(place.tensor).strides[0];
-  const Ex index = call.cast(call.load_at(std::move(place)), DType::Int64);
-  Access access;
-  access.tensor = call.tensor(0);
-  access.constant = x.offset;
-  for (std::size_t d = 0; d < x.sizes.rank; ++d) access.by_dim[d] = d == *dim ? 0 : x.strides[d];
-  call.finish_pointwise(call.out(0), load_indirect(call, std::move(access), index, x.strides[*dim], x.sizes[*dim]));
-  return true;
+// (self, target, weight, reduction): (t - 1) * max(log1p(-x), -100) - t * max(log(x), -100), times weight.
+// Values outside of [0, 1], which eager refuses, give NaN.
+bool lower_binary_cross_entropy(Call& call) {
+  if (!call.is_none(2) && !call.is_plain(2)) return false;
+  return lower_loss(call, 3, [&](Loss& loss) {
+    const Ex x = loss.value(0);
+    const Ex t = loss.value(1);
+    const Ex low = loss.number(-100);
+    const Ex rest = call.math(MathFunction::Log1p, Numerics::Sleef, loss.op(ScalarOp::Neg, x));
+    const Ex a = loss.op(ScalarOp::Mul, loss.op(ScalarOp::Sub, t, loss.number(1)), loss.op(ScalarOp::Max, rest, low));
+    const Ex b = loss.op(ScalarOp::Mul, t, loss.op(ScalarOp::Max, loss.log(x), low));
+    const Ex value = loss.op(ScalarOp::Sub, a, b);
+    return call.is_none(2) ? value : loss.op(ScalarOp::Mul, value, loss.value(2));
+  });
 }
 
-// (self, dim, index, sparse_grad): self[i][index[i][j][k]][k]
-bool lower_gather(Call& call) {
-  if (!is_float_tensor(call, 0) || !is_index_tensor(call, 2)) return false;
-  const Tensor x = call.get(call.tensor(0));
-  const auto dim = call.get_dim(1, x.sizes.rank);
-  if (!dim || x.sizes.rank == 0) return false;
-  call.begin(call.get(call.out(0)).sizes);
-  const Ex index = call.cast(call.load(call.tensor(2)), DType::Int64);
-  Access access;
-  access.tensor = call.tensor(0);
-  access.constant = x.offset;
-  for (std::size_t d = 0; d < x.sizes.rank; ++d) access.by_dim[d] = d == *dim ? 0 : x.strides[d];
-  call.finish_pointwise(call.out(0), load_indirect(call, std::move(access), index, x.strides[*dim], x.sizes[*dim]));
-  return true;
+// (grad, self, target, weight, reduction): (x - t) / max((1 - x) * x, 1e-12), times weight
+bool lower_binary_cross_entropy_backward(Call& call) {
+  if (!call.is_none(3) && !call.is_plain(3)) return false;
+  return lower_loss_backward(call, 4, [&](Loss& loss) {
+    const Ex x = loss.value(1);
+    const Ex product = loss.op(ScalarOp::Mul, loss.op(ScalarOp::Sub, loss.number(1), x), x);
+    const Ex value = loss.op(ScalarOp::Div, loss.op(ScalarOp::Sub, x, loss.value(2)),
+                             loss.op(ScalarOp::Max, product, loss.number(1e-12)));
+    return call.is_none(3) ? value : loss.op(ScalarOp::Mul, value, loss.value(3));
+  });
+}
+
+// (self, target, weight, pos_weight, reduction): (1 - t) * x - min(0, x) + log1p(exp(-|x|)), times weight
+bool lower_binary_cross_entropy_with_logits(Call& call) {
+  if (!call.is_none(3) || (!call.is_none(2) && !call.is_plain(2))) return false;
+  return lower_loss(call, 4, [&](Loss& loss) {
+    const Ex x = loss.value(0);
+    const Ex e = emit_fused_exp(call, loss.op(ScalarOp::Neg, loss.op(ScalarOp::Abs, x)));
+    const Ex log_sigmoid = loss.op(ScalarOp::Sub, loss.op(ScalarOp::Min, x, loss.number(0)),
+                                   call.math(MathFunction::Log1p, Numerics::Sleef, e));
+    const Ex value = loss.op(
+        ScalarOp::Sub, loss.op(ScalarOp::Mul, loss.op(ScalarOp::Sub, loss.number(1), loss.value(1)), x), log_sigmoid);
+    return call.is_none(2) ? value : loss.op(ScalarOp::Mul, value, loss.value(2));
+  });
 }
 
 }  // namespace reprise::lower

@@ -52,6 +52,7 @@ class Grouper {
     use_counts_.assign(lowered_.ops.size(), 0);
     is_needed_.assign(lowered_.ops.size(), false);
     broadcasts_.assign(lowered_.ops.size(), false);
+    last_user_.assign(lowered_.ops.size(), 0);
     const auto need = [&](TensorId tensor) {
       const OpIndex producer = get_producer(tensor);
       if (!producer.is_valid()) return;
@@ -73,6 +74,7 @@ class Grouper {
         for (std::size_t d = 0; d < op.sizes.rank; ++d) {
           if (access.by_dim[d] == 0 && op.sizes[d] > 1) broadcasts_[producer.index()] = true;
         }
+        last_user_[producer.index()] = i;
         if (std::find(seen.begin(), seen.end(), producer) != seen.end()) return;
         seen.push_back(producer);
         ++use_counts_[producer.index()];
@@ -99,6 +101,7 @@ class Grouper {
       if (has_operand && use_counts_[i] != 1) continue;
       if (broadcasts_[i] && (op.is_dear || inner > 2)) continue;
       if (inner + 1 > kMaxDeferred) continue;
+      if (last_user_[i] - i > kNearOps && count_large_operands(op) > 1) continue;
       sizes[i] = static_cast<std::uint8_t>(inner + 1);
       is_deferred_[i] = true;
     }
@@ -153,6 +156,7 @@ class Grouper {
       if (options_.fuse) {
         if (least >= 0 && !result_.items[least].is_extern) candidates.push_back(least);
         collect_candidates(op, least, candidates);
+        std::erase_if(candidates, [&](std::int32_t item) { return !is_near(item, op); });
       }
       bool is_again = false;
       for (const std::int32_t candidate : candidates) {
@@ -501,6 +505,7 @@ class Grouper {
   std::vector<std::uint32_t> use_counts_;
   std::vector<bool> is_needed_;
   std::vector<bool> broadcasts_;
+  std::vector<std::size_t> last_user_;  // the last LoopOp that reads it
   std::vector<bool> is_deferred_;
   std::vector<std::int32_t> last_reader_;  // by root: the last item that touches it
   OpIndex needed_;

@@ -18,6 +18,8 @@
 //     never adds memory traffic; so an op joins where it can. Limits: kMaxMembers, kMaxTouches and kMaxWeight a group
 //     (compile time, registers); a dear op is not deferred into a user that repeats it (broadcast); reductions that
 //     keep few elements of many do not take in stored full ops (they would be left with few units of work).
+//     Neither does an op with a large result join an item far in front (its result would be kept for long), nor is one
+//     with several large operands deferred to a user far behind (they would be).
 //  7. Near-linear: an op tries the item of its last operand and the last readers of its operands, kMaxCandidates in
 //     all; a trial is linear in the group's size, which is bounded.
 // Deterministic: order comes from the order of ops only.
@@ -42,6 +44,9 @@ inline constexpr std::size_t kMaxMembers = 64;
 inline constexpr std::size_t kMaxTouches = 96;
 inline constexpr std::uint32_t kMaxWeight = 1200;
 inline constexpr std::size_t kMaxCandidates = 6;
+inline constexpr std::int32_t kNearItems = 8;          // requirement 6: what is near
+inline constexpr std::size_t kNearOps = 48;
+inline constexpr std::int64_t kSmallBytes = 64 * 1024;
 inline constexpr std::size_t kMaxDeferred = 24;
 
 struct Member {

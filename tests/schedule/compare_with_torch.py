@@ -316,6 +316,26 @@ def make_others(generator):
             yield "mse_loss", (new((5, 7), dtype), new((5, 7), dtype), reduction)
             grad = new((5, 7), dtype) if reduction == 0 else new((), dtype)
             yield "mse_loss_backward", (grad, new((5, 7), dtype), new((5, 7), dtype), reduction)
+        for reduction in (0, 1, 2):
+            grad = new((5, 7), dtype) if reduction == 0 else new((), dtype)
+            a, b = new((5, 7), dtype), new((5, 7), dtype)
+            yield "smooth_l1_loss", (a, b, reduction, 0.7)
+            yield "smooth_l1_loss_backward", (grad, a, b, reduction, 0.7)
+            yield "huber_loss", (a, b, reduction, 0.7)
+            yield "huber_loss_backward", (grad, a, b, reduction, 0.7)
+            p, q = new((5, 7), dtype, low=0.1, high=0.9), new((5, 7), dtype, low=0.0, high=1.0)
+            for weight in (None, q):
+                yield "binary_cross_entropy", (p, q, weight, reduction)
+                yield "binary_cross_entropy_backward", (grad, p, q, weight, reduction)
+            yield "binary_cross_entropy_with_logits", (a, q, None, None, reduction)
+        yield "log_sigmoid_forward", (new((5, 8), dtype),)
+        x = new((5, 8), dtype)
+        yield "log_sigmoid_backward", (new((5, 8), dtype), x, torch.ops.aten.log_sigmoid_forward(x)[1])
+        yield "glu", (new((3, 8, 5), dtype), 1)
+        yield "glu_backward", (new((3, 4, 5), dtype), new((3, 8, 5), dtype), 1)
+        yield "repeat", (new((3, 4), dtype), [2, 1, 3])
+        yield "roll", (new((3, 7), dtype), [2], [1])
+        yield "roll", (new((3, 7), dtype), [-1, 2], [1, 0])
         target = torch.randint(0, 9, (8,), generator=generator)
         target[3] = -100
         for reduction in (1, 2):
@@ -527,7 +547,8 @@ def add_cases(runner, parts):
                         elif "scalar" in options:
                             other = options["scalar"]
                         else:
-                            other = list(layouts(shape, dtype, generator, special=special))[(0, 2, 1)[i] if len(shape) > 1 else i]
+                            which = (0, 2, 1)[i] if len(shape) > 1 else i
+                            other = list(layouts(shape, dtype, generator, special=special))[which]
                         if name.startswith("bitwise_") and "shift" in name:
                             other = other.abs()
                         runner.add(name, (x, other, *args), is_exact, label)
@@ -557,7 +578,7 @@ def add_cases(runner, parts):
     for name, args in make_others(generator):
         if parts and not any(part in name for part in parts):
             continue
-        exact = True if name in ("_to_copy", "cat", "full", "copy", "embedding", "gather") else None
+        exact = True if name in ("_to_copy", "cat", "repeat", "roll", "full", "copy", "embedding", "gather") else None
         shapes = [tuple(a.shape) if isinstance(a, torch.Tensor) else a for a in args]
         runner.add(name, args, exact, (name, str(args[0].dtype) if isinstance(args[0], torch.Tensor) else "", shapes))
 
