@@ -125,7 +125,7 @@ bool lower_repeat(Call& call) {
   for (std::size_t d = 0; d < result.sizes.rank; ++d) {
     const std::int64_t size = d < shift ? 1 : x.sizes[d - shift];
     const std::int64_t count = result.sizes[d] / size;
-    if (box.rank + 2 > kMaxRank) return false;
+    if (box.rank + std::size_t{2} > kMaxRank) return false;
     if (count > 1) {
       box.push(count);
       strides.push(size * result.strides[d]);

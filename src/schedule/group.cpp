@@ -110,6 +110,22 @@ class Grouper {
   // --- items
   // ----------------------------------------------------------------------------------------------------------
 
+  std::int64_t get_bytes(TensorId tensor) const {
+    const lower::Tensor& row = lowered_.get(tensor);
+    return row.sizes.count() * static_cast<std::int64_t>(types::get_size_bytes(row.dtype));
+  }
+
+  std::size_t count_large_operands(const Op& op) const {
+    std::size_t count = 0;
+    for_each_access(lowered_, op, [&](const Access& access) { count += get_bytes(access.tensor) > kSmallBytes; });
+    return count;
+  }
+
+  bool is_near(std::int32_t item, const Op& op) const {
+    const auto now = static_cast<std::int32_t>(result_.items.size());
+    return now - item <= kNearItems || !op.result.is_valid() || get_bytes(op.result) <= kSmallBytes;
+  }
+
   std::int32_t add_item(const Item& item) {
     result_.items.push_back(item);
     return static_cast<std::int32_t>(result_.items.size() - 1);
