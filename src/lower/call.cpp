@@ -15,7 +15,6 @@ Call::Call(const graph::Graph& in, const graph::Node& called, graph::NodeId id, 
     : graph(in), node(called), options(chosen), lowered(out), node_id_(id) {}
 
 // --- arguments
-// --------------------------------------------------------------------------------------------------------
 
 bool Call::is_tensor(std::size_t i) const {
   return i < node.args.size() && node.args[i].is_value() && get(tensor(i)).is_tensor;
@@ -77,7 +76,6 @@ std::optional<std::uint8_t> Call::get_dims(std::size_t i, std::size_t rank) cons
 }
 
 // --- results
-// ----------------------------------------------------------------------------------------------------------
 
 bool Call::has_out(std::size_t i) const { return i < node.outs.size() && node.outs[i].is_valid(); }
 
@@ -89,7 +87,6 @@ TensorId Call::single() const {
 }
 
 // --- tensors
-// ----------------------------------------------------------------------------------------------------------
 
 Dims make_contiguous_strides(const Dims& sizes) {
   Dims strides;
@@ -115,7 +112,6 @@ TensorId Call::make_tensor(DType dtype, const Dims& sizes) {
 }
 
 // --- expressions
-// ------------------------------------------------------------------------------------------------------
 
 void Call::begin(const Dims& sizes) {
   op_ = Op();
@@ -282,7 +278,6 @@ Ex Call::value(std::size_t i, DType dtype) {
 }
 
 // --- ends of an op
-// ----------------------------------------------------------------------------------------------------
 
 Dims Call::make_result_strides(TensorId id, std::uint8_t reduced) const {
   const Tensor& tensor = get(id);
@@ -360,7 +355,6 @@ void Call::finish_arg_reduction(Combine combine, std::uint8_t reduced, TensorId 
 }
 
 // --- dtypes
-// -----------------------------------------------------------------------------------------------------------
 
 namespace {
 

@@ -156,7 +156,6 @@ bool lower_mish(Call& call) {
 }
 
 // --- backward
-// ---------------------------------------------------------------------------------------------------------
 
 // (grad, output): grad * (1 - y) * y; eager rounds float16 (not bfloat16) after every step
 bool lower_sigmoid_backward(Call& call) {
@@ -299,8 +298,7 @@ bool lower_log_sigmoid(Call& call) {
   const auto emit_z = [&] { return emit_fused_exp(call, f.neg(call.op(ScalarOp::Abs, call.value(0, compute)))); };
   call.begin(call.get(x).sizes);
   const Ex value = call.value(0, compute);
-  call.finish_pointwise(call.out(0),
-                        f.sub(f.min(value, f.number(value, 0)), f.math(MathFunction::Log1p, emit_z())));
+  call.finish_pointwise(call.out(0), f.sub(f.min(value, f.number(value, 0)), f.math(MathFunction::Log1p, emit_z())));
   if (!call.get(call.out(1)).is_plain) return true;  // nobody needs it
   if (call.get(call.out(1)).sizes != call.get(x).sizes) return false;
   call.begin(call.get(x).sizes);
@@ -372,8 +370,8 @@ bool lower_glu_backward(Call& call) {
   const Ex a = load_half(call, x, *dim, 0, size, true);
   const Ex s = emit_sigmoid(call, load_half(call, x, *dim, 1, size, true));
   const Ex scaled = call.op(ScalarOp::Mul, grad, s);
-  const Ex second = call.op(ScalarOp::Mul, call.op(ScalarOp::Mul, scaled, a),
-                            call.op(ScalarOp::Sub, emit_constant(call, s, 1), s));
+  const Ex second =
+      call.op(ScalarOp::Mul, call.op(ScalarOp::Mul, scaled, a), call.op(ScalarOp::Sub, emit_constant(call, s, 1), s));
   const Ex is_first = call.op(ScalarOp::Eq, call.dim(*dim), call.constant(DType::Int64, std::int64_t{0}));
   call.finish_at(call.out(0), strides, call.op(ScalarOp::Select, is_first, scaled, second));
   return true;

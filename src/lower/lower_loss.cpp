@@ -120,8 +120,7 @@ bool lower_huber_loss(Call& call) {
   return lower_loss(call, 2, [&](Loss& loss) {
     const Ex d = loss.op(ScalarOp::Abs, loss.op(ScalarOp::Sub, loss.value(0), loss.value(1)));
     const Ex inner = loss.op(ScalarOp::Mul, loss.op(ScalarOp::Mul, loss.number(0.5), d), d);
-    const Ex outer =
-        loss.op(ScalarOp::Mul, loss.number(*delta), loss.op(ScalarOp::Sub, d, loss.number(0.5 * *delta)));
+    const Ex outer = loss.op(ScalarOp::Mul, loss.number(*delta), loss.op(ScalarOp::Sub, d, loss.number(0.5 * *delta)));
     return loss.select(loss.op(ScalarOp::Le, d, loss.number(*delta)), inner, outer);
   });
 }

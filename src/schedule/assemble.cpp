@@ -78,7 +78,6 @@ class Assembler {
 
  private:
   // --- lives of storages
-  // ----------------------------------------------------------------------------------------------
 
   struct Storage {
     std::int32_t first = kNever;  // the item that computes it; kNever: a source
@@ -194,7 +193,6 @@ class Assembler {
   }
 
   // --- memory taken over
-  // ----------------------------------------------------------------------------------------------
 
   bool has_same_geometry(TensorId a, TensorId b) const {
     const graph::TensorMeta& x = graph_.get_meta(ValueId(a.index()));
@@ -374,7 +372,6 @@ class Assembler {
   }
 
   // --- slots
-  // ----------------------------------------------------------------------------------------------------------
 
   program::Size make_size(sym::Int number) const {
     program::Size size;
@@ -525,7 +522,6 @@ class Assembler {
   }
 
   // --- steps
-  // ----------------------------------------------------------------------------------------------------------
 
   Argument make_argument(const Arg& arg) {
     Argument result;

@@ -69,7 +69,6 @@ class Emitter {
   std::uint32_t get_shared_node(std::size_t member, ExprId expr) const { return shared_[get_node(member, expr)]; }
 
   // --- what depends on the variables
-  // ----------------------------------------------------------------------------------
 
   Position add_function(const VarIndex& function) {
     functions_.push_back(function);
@@ -239,7 +238,6 @@ class Emitter {
   }
 
   // --- who computes what
-  // ----------------------------------------------------------------------------------------------
 
   struct PlainLoad {
     TensorId root;
@@ -326,7 +324,6 @@ class Emitter {
   }
 
   // --- operands
-  // -------------------------------------------------------------------------------------------------------
 
   std::int64_t get_buffer_count(TensorId root) const {
     const lower::Tensor& tensor = lowered_.get(root);
@@ -436,7 +433,6 @@ class Emitter {
   }
 
   // --- expressions
-  // ----------------------------------------------------------------------------------------------------
 
   ValueId remember(std::uint32_t node, ValueId value) {
     memo_[node] = value;
@@ -539,7 +535,6 @@ class Emitter {
   }
 
   // --- loops
-  // ----------------------------------------------------------------------------------------------------------
 
   struct Scope {
     std::size_t trail;

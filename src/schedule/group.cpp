@@ -42,7 +42,6 @@ class Grouper {
 
  private:
   // --- uses
-  // -----------------------------------------------------------------------------------------------------------
 
   OpIndex get_producer(TensorId tensor) const { return lowered_.get(lowered_.get(tensor).root).producer; }
   bool is_loop(OpIndex op) const { return op.is_valid() && lowered_.get(op).kind == OpKind::Loop; }
@@ -108,7 +107,6 @@ class Grouper {
   }
 
   // --- items
-  // ----------------------------------------------------------------------------------------------------------
 
   std::int64_t get_bytes(TensorId tensor) const {
     const lower::Tensor& row = lowered_.get(tensor);
@@ -251,7 +249,6 @@ class Grouper {
   }
 
   // --- joining a group
-  // ------------------------------------------------------------------------------------------------
 
   void apply_split(Group& group, std::size_t var, std::int64_t factor) {
     const std::size_t fresh = group.space.count++;
@@ -473,7 +470,6 @@ class Grouper {
   }
 
   // --- the end
-  // --------------------------------------------------------------------------------------------------------
 
   void finish_groups() {
     std::vector<bool> is_stored = is_needed_;
