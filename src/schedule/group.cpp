@@ -221,7 +221,7 @@ class Grouper {
         group = std::move(trial);
         group.members.clear();
         group.touches.clear();
-        group.weight = 0;
+        group.node_count = 0;
         for (std::size_t d = 0; d < op.sizes.rank; ++d)
           split(indexes[d], split_var_, split_factor_, group.space.count - 1u);
         continue;
@@ -270,10 +270,10 @@ class Grouper {
   Added join(std::int32_t item, OpIndex index) {
     Group& group = result_.groups[result_.items[item].group];
     const Op& op = lowered_.get(index);
-    if (group.members.size() >= kMaxMembers || group.weight + op.weight > kMaxWeight) return Added::No;
+    if (group.members.size() >= kMaxMembers || group.node_count + (op.last_expr - op.first_expr) > kMaxNodes) return Added::No;
     const std::size_t first_member = group.members.size();
     const std::size_t first_touch = group.touches.size();
-    const std::uint32_t weight = group.weight;
+    const std::uint32_t node_count = group.node_count;
     bool is_split = true;
     for (int round = 0; round < 16 && is_split; ++round) {
       is_split = false;
@@ -294,7 +294,7 @@ class Grouper {
         }
         group.members.resize(first_member);
         group.touches.resize(first_touch);
-        group.weight = weight;
+        group.node_count = node_count;
         if (added != Added::Split) {
           group.cols = cols;
           group.has_reduction = has_reduction;
@@ -391,7 +391,7 @@ class Grouper {
       member.index_result = compose(lowered_.get(op.index_result).offset, op.index_result_strides.span(), indexes);
       group.touches.push_back({lowered_.get(op.index_result).root, member.index_result, number, true, false});
     }
-    group.weight += op.weight;
+    group.node_count += op.last_expr - op.first_expr;
     return Added::Yes;
   }
 

@@ -15,7 +15,7 @@
 //     where its user goes, and gets an item of its own only if its user cannot take it in. Ops without operands
 //     (constants, index arithmetic) are repeated in every user.
 //  6. Cost: joining saves the store and the loads of what is passed on, or the second load of what both read, and
-//     never adds memory traffic; so an op joins where it can. Limits: kMaxMembers, kMaxTouches and kMaxWeight a group
+//     never adds memory traffic; so an op joins where it can. Limits: kMaxMembers, kMaxTouches and kMaxNodes a group
 //     (compile time, registers); a dear op is not deferred into a user that repeats it (broadcast); reductions that
 //     keep few elements of many do not take in stored full ops (they would be left with few units of work).
 //     Neither does an op with a large result join an item far in front (its result would be kept for long), nor is one
@@ -42,7 +42,7 @@ using lower::TensorId;
 
 inline constexpr std::size_t kMaxMembers = 64;
 inline constexpr std::size_t kMaxTouches = 96;
-inline constexpr std::uint32_t kMaxWeight = 1200;
+inline constexpr std::uint32_t kMaxNodes = 200;  // of expressions; larger kernels cost more than their share to compile
 inline constexpr std::size_t kMaxCandidates = 6;
 inline constexpr std::int32_t kNearItems = 8;  // requirement 6: what is near
 inline constexpr std::size_t kNearOps = 48;
@@ -79,7 +79,7 @@ struct Group {
   std::vector<Touch> touches;
   VarIndex linear;      // row-major index in the box of the first op
   VarIndex row_linear;  // the same over the kept dimensions of the first reduction
-  std::uint32_t weight = 0;
+  std::uint32_t node_count = 0;  // of the members' expressions
 };
 
 struct Item {
