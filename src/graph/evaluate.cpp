@@ -432,6 +432,14 @@ class Walker {
         return run_product(op, args, outs[0]);
       case OpId::cat:
         return run_cat(args, outs[0]);
+      case OpId::stack:
+        return run_stack(args, outs[0]);
+      case OpId::select_backward: {
+        Array part = make_out(outs[0]);
+        const auto d = static_cast<std::size_t>(wrap(number_of(args[2]).integer, part.sizes.size()));
+        take_part(part, d, wrap(number_of(args[3]).integer, static_cast<std::size_t>(part.sizes[d])));
+        return assign(part, array_of(args[0]));
+      }
       case OpId::index_select:
         return run_index_select(args, outs[0]);
       default:
@@ -599,6 +607,24 @@ class Walker {
       part.sizes[d] = from.sizes[d];
       assign(part, from);
       start += from.sizes[d];
+    }
+  }
+
+  // Place `index` of dimension d, which goes.
+  static void take_part(Array& array, std::size_t d, std::int64_t index) {
+    array.offset += index * array.strides[d];
+    array.sizes.erase(array.sizes.begin() + static_cast<std::ptrdiff_t>(d));
+    array.strides.erase(array.strides.begin() + static_cast<std::ptrdiff_t>(d));
+  }
+
+  void run_stack(std::span<const Arg> args, ValueId id) {
+    const Array out = make_out(id);
+    const auto d = static_cast<std::size_t>(wrap(number_of(args[1]).integer, out.sizes.size()));
+    std::int64_t i = 0;
+    for (const Arg& arg : args[0].get_list()) {
+      Array part = out;
+      take_part(part, d, i++);
+      assign(part, array_of(arg));
     }
   }
 

@@ -17,7 +17,7 @@ constexpr int kMostLevels = 8;
 
 bool is_reshape(OpId op) {
   return op == OpId::view || op == OpId::_unsafe_view || op == OpId::unsqueeze || op == OpId::squeeze ||
-         op == OpId::squeeze_dim || op == OpId::squeeze_dims;
+         op == OpId::squeeze_dim || op == OpId::squeeze_dims || op == OpId::_reshape_alias;
 }
 
 bool is_permutation(OpId op) { return op == OpId::permute || op == OpId::transpose_int || op == OpId::t; }

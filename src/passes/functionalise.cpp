@@ -74,7 +74,8 @@ class Functionaliser : private Memory {
 
   // A node that writes nothing. An out that is an argument (an op that returns its input) is that argument.
   void add_plain(std::uint32_t index, std::span<const Arg> args) {
-    const Node& node = old_.nodes[index];
+    const Node node = normalise(old_.nodes[index]);
+    args = args.first(node.args.size());
     std::vector<ValueId> outs(node.outs.begin(), node.outs.end());
     for (ValueId& out : outs) {
       if (out.is_valid() && old_.get_value(out).producer != NodeId(index)) out = ValueId();
@@ -82,6 +83,10 @@ class Functionaliser : private Memory {
     // A view of changed memory has the new value's metadata.
     const bool is_moved = graph::is_view(node.op) && node.args[0].is_value() && has_storage(node.args[0].get_value()) &&
                           new_.get_meta(args[0].get_value()).storage != old_.get_meta(node.args[0].get_value()).storage;
+    if (is_moved && node.op == OpId::as_strided) {
+      make_alias_of_base(outs[0]);
+      return;
+    }
     if (is_moved) {
       if (!graph::infer(node.op, args, rules_) || rules_.results().size() != outs.size()) {
         args = with_argument_0(args, emit_clone(args[0].get_value()));
@@ -165,9 +170,14 @@ class Functionaliser : private Memory {
     for (std::uint32_t i = 0; i < old_.inputs.size(); ++i) {
       const ValueId id = old_.inputs[i].value;
       new_.inputs[i].is_mutated = false;
-      if (!has_storage(id) || storage(id).version == 0 || storage(id).base != id) continue;
+      if (!has_storage(id) || storage(id).version == 0 || storage(id).input != id) continue;
       if (has_set_data(i)) continue;
-      new_.effects.push_back({graph::EffectKind::Copy, i, read(id)});
+      // resize_ made another base on the input's memory.
+      const ValueId base = storage(id).base;
+      const auto sizes = old_.get_meta(id).sizes();
+      const auto now = old_.get_meta(base).sizes();
+      const bool is_resized = !std::equal(sizes.begin(), sizes.end(), now.begin(), now.end());
+      new_.effects.push_back({is_resized ? graph::EffectKind::Resize : graph::EffectKind::Copy, i, read(base)});
     }
     for (const graph::Effect& effect : old_.effects) {
       graph::Effect mapped = effect;
@@ -202,7 +212,7 @@ class Functionaliser : private Memory {
     for (std::uint32_t i = 0; i < old_.inputs.size(); ++i) {
       const ValueId id = old_.inputs[i].value;
       input_of[id.index()] = i;
-      if (has_storage(id) && storage(id).base == id) input_on[old_.get_meta(id).storage.index()] = i;
+      if (has_storage(id) && storage(id).input == id) input_on[old_.get_meta(id).storage.index()] = i;
     }
     // Of outputs on one memory that is no input's, the widest is the base (the first of equals).
     for (std::uint32_t i = 0; i < old_.outputs.size(); ++i) {

@@ -51,7 +51,8 @@ class Memory {
     bool is_seen = false;
   };
   struct Storage {
-    ValueId base;  // recorded
+    ValueId base;   // recorded
+    ValueId input;  // the input that was the base at the start, if one was
     std::uint32_t version = 0;
   };
 
@@ -60,6 +61,9 @@ class Memory {
   Storage& storage(ValueId id) { return storages_[old_.get_meta(id).storage.index()]; }
   [[noreturn]] static void refuse(std::string text) { throw Refusal{std::move(text)}; }
   static std::string name(ValueId id) { return '%' + std::to_string(id.index()); }
+
+  // The node with a plain view op: t for t_, view for _reshape_alias.
+  Node normalise(const Node& node);
 
   // --- reading: rules 1 and 2 ---
 
@@ -71,8 +75,9 @@ class Memory {
   void make_again(ValueId id);
   // Emits the inferred view node; its outs show what the creator's outs showed.
   void emit_views(const Node& creator, std::span<const Arg> args);
-  // An input on the memory of another one that covers it.
+  // By its place in the base: an aliased input, an as_strided view.
   void make_alias_of_base(ValueId id);
+  ValueId read_plain_base(ValueId base);
   void check_covers(const TensorMeta& base, const TensorMeta& meta, ValueId id);
   bool is_contiguous(const TensorMeta& meta);
   void show(ValueId id, ValueId functional);
@@ -89,7 +94,7 @@ class Memory {
 
   // The memory seen through `id` has the contents of the functional value `contents` now.
   void write(ValueId id, ValueId contents);
-  // An aliased input: by place in the base.
+  // The same, for writing.
   ValueId scatter_into_base(ValueId id, ValueId contents);
   ValueId emit_as_strided_scatter(ValueId whole, ValueId part, const TensorMeta& place, Int offset);
   // The parent's contents after the view `id` of it was given `contents`.

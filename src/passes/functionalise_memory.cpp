@@ -55,6 +55,9 @@ void Memory::find_input_bases() {
     }
     state(input.value).is_seen = true;
   }
+  for (const graph::Input& input : old_.inputs) {
+    if (has_storage(input.value)) storage(input.value).input = storage(input.value).base;
+  }
   for (const graph::Constant& constant : old_.constants) see(constant.value);
 }
 
@@ -77,13 +80,44 @@ ValueId Memory::read(ValueId id) {
   return state(id).current.is_valid() ? state(id).current : id;
 }
 
+Node Memory::normalise(const Node& node) {
+  Node plain = node;
+  switch (node.op) {
+    case OpId::t_:
+      plain.op = OpId::t;
+      break;
+    case OpId::transpose_:
+      plain.op = OpId::transpose_int;
+      break;
+    case OpId::squeeze_:
+      plain.op = OpId::squeeze;
+      break;
+    case OpId::squeeze__dim:
+      plain.op = OpId::squeeze_dim;
+      break;
+    case OpId::unsqueeze_:
+      plain.op = OpId::unsqueeze;
+      break;
+    case OpId::as_strided_:
+      plain.op = OpId::as_strided;
+      break;
+    case OpId::_reshape_alias:
+      plain.op = OpId::view;
+      plain.args = node.args.first(2);
+      break;
+    default:
+      break;
+  }
+  return plain;
+}
+
 void Memory::make_again(ValueId id) {
   const State& stale = state(id);
-  if (!stale.parent.is_valid()) {
+  const Node creator = stale.parent.is_valid() ? normalise(old_.nodes[stale.creator]) : Node{};
+  if (!stale.parent.is_valid() || creator.op == OpId::as_strided) {
     make_alias_of_base(id);
     return;
   }
-  const Node& creator = old_.nodes[stale.creator];
   const ValueId parent = read(stale.parent);
   if (is_identity(creator.op)) {
     show(id, parent);
@@ -117,11 +151,17 @@ void Memory::make_alias_of_base(ValueId id) {
   const TensorMeta& meta = old_.get_meta(id);
   const TensorMeta& base_meta = old_.get_meta(base);
   check_covers(base_meta, meta, id);
-  const ValueId shown = read(base);
+  const ValueId shown = read_plain_base(base);
   const Arg args[] = {Arg::make_value(shown), context_.make_int_list(meta.sizes()),
                       context_.make_int_list(meta.strides()),
                       Arg::make_int(context_.symbols().subtract(meta.offset, base_meta.offset))};
   show(id, emit_single(OpId::as_strided, args));
+}
+
+ValueId Memory::read_plain_base(ValueId base) {
+  const ValueId shown = read(base);
+  const TensorMeta& meta = new_.get_meta(shown);
+  return is_contiguous(meta) && meta.offset == Int(0) ? shown : emit_clone(shown);
 }
 
 void Memory::check_covers(const TensorMeta& base, const TensorMeta& meta, ValueId id) {
@@ -130,7 +170,7 @@ void Memory::check_covers(const TensorMeta& base, const TensorMeta& meta, ValueI
   const bool is_covered = is_contiguous(base) && base.dtype == meta.dtype &&
                           sym::is_yes(symbols.is_less_equal(base.offset, meta.offset)) &&
                           sym::is_yes(symbols.is_less_equal(get_extent(meta), base_end));
-  if (!is_covered) refuse("input " + name(id) + " shares memory with an input that does not cover it");
+  if (!is_covered) refuse(name(id) + " shares memory with " + name(storage(id).base) + ", which does not cover it");
 }
 
 bool Memory::is_contiguous(const TensorMeta& meta) {
@@ -189,7 +229,9 @@ void Memory::write(ValueId id, ValueId contents) {
   ValueId at = id;
   const ValueId base = storage(id).base;
   while (at != base) {
-    if (!state(at).parent.is_valid()) {
+    const bool is_by_place = !state(at).parent.is_valid() || old_.nodes[state(at).creator].op == OpId::as_strided ||
+                             old_.nodes[state(at).creator].op == OpId::as_strided_;
+    if (is_by_place) {
       contents = scatter_into_base(at, contents);
       at = base;
     } else {
@@ -208,7 +250,7 @@ ValueId Memory::scatter_into_base(ValueId id, ValueId contents) {
   const TensorMeta& meta = old_.get_meta(id);
   const TensorMeta& base_meta = old_.get_meta(base);
   check_covers(base_meta, meta, id);
-  return emit_as_strided_scatter(read(base), contents, meta,
+  return emit_as_strided_scatter(read_plain_base(base), contents, meta,
                                  context_.symbols().subtract(meta.offset, base_meta.offset));
 }
 
@@ -220,10 +262,9 @@ ValueId Memory::emit_as_strided_scatter(ValueId whole, ValueId part, const Tenso
 }
 
 ValueId Memory::undo_view(ValueId id, ValueId contents) {
-  const Node& creator = old_.nodes[state(id).creator];
+  const Node creator = normalise(old_.nodes[state(id).creator]);
   const ValueId parent = state(id).parent;
   const TensorMeta& parent_meta = old_.get_meta(parent);
-  const Arg whole = Arg::make_value(parent);
   const Arg part = Arg::make_value(contents);
   const std::span<const Arg> args = creator.args;
   switch (creator.op) {
@@ -258,14 +299,6 @@ ValueId Memory::undo_view(ValueId id, ValueId contents) {
     case OpId::squeeze_dim:
     case OpId::squeeze_dims:
       return emit_view_as(contents, parent_meta);
-    case OpId::_reshape_alias:
-    case OpId::as_strided:
-      // Of all elements in the same order: a plain view.
-      if (is_contiguous(old_.get_meta(id)) && is_contiguous(parent_meta) &&
-          sym::is_yes(context_.symbols().is_equal(context_.symbols().product(old_.get_meta(id).sizes()),
-                                                  context_.symbols().product(parent_meta.sizes()))))
-        return emit_view_as(contents, parent_meta);
-      return undo_by_place(id, contents);
     case OpId::_conj:
     case OpId::_neg_view: {
       const Arg undo[] = {part};
@@ -311,7 +344,6 @@ ValueId Memory::undo_view(ValueId id, ValueId contents) {
       return emit_scatter(OpId::slice_scatter, put, id, contents);
     }
     default:
-      (void)whole;
       return undo_by_place(id, contents);
   }
 }

@@ -1,5 +1,7 @@
 #include "passes/simplify.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 
@@ -64,10 +66,7 @@ class Simplifier {
     if (!is_tensor(arg) || rewriter_.is_root_memory(node.outs[0])) return {};
     const TensorMeta& from = graph_.get_meta(arg.get_value());
     const TensorMeta& to = meta_of(node);
-    const bool is_same = has_same_sizes(from, to) && from.dtype == to.dtype && from.device == to.device &&
-                         from.flags == to.flags &&
-                         std::equal(from.strides().begin(), from.strides().end(), to.strides().begin());
-    return is_same ? arg.get_value() : ValueId();
+    return is_same_layout(from, to) ? arg.get_value() : ValueId();
   }
 
   const Node* find_producer(const Arg& arg, OpId op) const {
@@ -79,7 +78,8 @@ class Simplifier {
   ValueId find_same(const Node& node) const {
     const bool is_float =
         graph_.get_value(node.outs[0]).kind == ValueKind::Tensor && types::is_float(meta_of(node).dtype);
-    const std::span<const Arg> args = node.args;
+    std::array<Arg, 3> args;  // none for those that are not there
+    std::copy_n(node.args.begin(), std::min<std::size_t>(node.args.size(), 3), args.begin());
     switch (node.op) {
       // x*1 -> x
       case OpId::mul_Tensor:

@@ -56,7 +56,8 @@ class FunctionalOps {
 
   // What does not read the old contents.
   bool rewrite_overwriting(const Node& node) {
-    if (!graph::has_flag(node.op, graph::kOverwrites) || node.new_values.size() != 1) return false;
+    const bool is_overwriting = graph::has_flag(node.op, graph::kOverwrites) && node.new_values.size() == 1;
+    if (!is_overwriting || (node.op != OpId::zero_ && node.args.size() < 2)) return false;
     const TensorMeta meta = graph_.get_meta(node.new_values[0]);
     switch (node.op) {
       case OpId::zero_:
@@ -103,7 +104,8 @@ class FunctionalOps {
 
   // copy_(x, y) => new -> new = clone(y) or _to_copy(y), of y expanded to x's sizes
   bool emit_copy(const Node& node, const TensorMeta& meta) {
-    if (!node.args[1].is_value() || graph_.get_value(node.args[1].get_value()).kind != graph::ValueKind::Tensor)
+    if (node.args.size() < 3 || !node.args[1].is_value() ||
+        graph_.get_value(node.args[1].get_value()).kind != graph::ValueKind::Tensor)
       return false;
     ValueId from = node.args[1].get_value();
     const TensorMeta source = graph_.get_meta(from);

@@ -102,3 +102,34 @@ TEST("the rules give the metadata that eager gives in the training of models") {
   for (const std::string& line : counts.declined) lines += line + "\n";
   EXPECT_EQ(lines, "");
 }
+
+TEST("rules decline what they do not cover") {
+  auto parsed = parse_graph(R"(graph {
+  %0 = input : complex64[2] conj
+  %1 = input : float32[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+  %2 = input : float32[2, 3]
+  %3 = input : float32[2, 3] cuda:0
+  %4 = input : uint16[2]
+  %5 = input : int32[2]
+  %6 = input : bool[2, 3]
+})");
+  const Graph& graph = std::get<Graph>(parsed);
+  RuleCall call(*graph.context, graph.values);
+  const auto value = [](std::uint32_t id) { return Arg::make_value(ValueId(id)); };
+  const auto declines = [&](OpId op, std::vector<Arg> args) {
+    const bool is_known = infer(op, args, call);
+    EXPECT(is_known || call.results().empty());
+    return !is_known;
+  };
+  EXPECT(declines(OpId::exp, {value(0)}));                   // lazily conjugated
+  EXPECT(!declines(OpId::_conj, {value(0)}));                // views pass that on
+  EXPECT(declines(OpId::exp, {value(1)}));                   // too many dimensions
+  EXPECT(declines(OpId::mul_Tensor, {value(2), value(3)}));  // two devices
+  EXPECT(declines(OpId::mul_Tensor, {value(4), value(5)}));  // a promotion that torch refuses
+  EXPECT(declines(OpId::mm, {value(2), value(2)}));          // sizes do not fit
+  EXPECT(declines(OpId::view, {value(2), graph.context->make_int_list(std::vector<reprise::sym::Int>{4, -1})}));
+  EXPECT(declines(OpId::index_Tensor, {value(2), graph.context->make_list(std::vector<Arg>{value(6)})}));  // a mask
+  EXPECT(declines(OpId::nonzero, {value(2)}));
+  EXPECT(declines(OpId::exp, {}));
+  EXPECT(declines(graph.context->intern_op("vendor::op"), {value(2)}));
+}

@@ -77,7 +77,7 @@ class Fuzzer {
     const auto size_of = [&](std::int64_t d) {
       return graph_.get_meta(x).sizes()[static_cast<std::size_t>(d)].get_constant();
     };
-    switch (pick(13)) {
+    switch (pick(17)) {
       case 0:
         return call(OpId::t, {self});
       case 1:
@@ -118,6 +118,20 @@ class Fuzzer {
         return;
       case 12:
         return call(pick(2) == 0 ? OpId::detach : OpId::alias, {self});
+      case 13:
+        if (rank == 3) call(OpId::permute, {self, ints({2, 0, 1})});
+        return;
+      case 14: {
+        const std::int64_t offset = graph_.get_meta(x).offset.get_constant();
+        const bool is_whole = rank == 2 && graph_.get_meta(x).sizes()[0].get_constant() * size_of(1) >= 6;
+        if (is_whole) call(OpId::as_strided, {self, ints({2, 2}), ints({1, 2}), Arg::make_int(offset + pick(2))});
+        return;
+      }
+      case 15:
+        if (rank > 0 && size_of(dim) == 6) call(OpId::split_with_sizes, {self, ints({1, 3, 2}), Arg::make_int(dim)});
+        return;
+      case 16:
+        return call(pick(2) == 0 ? OpId::t_ : OpId::squeeze_, {self});
     }
   }
 
@@ -128,7 +142,7 @@ class Fuzzer {
 
   void add_pure() {
     const Arg a = pick_tensor();
-    switch (pick(13)) {
+    switch (pick(17)) {
       case 0:
         return call(OpId::add_Tensor, {a, pick_tensor(), Arg::make_int(1)});
       case 1:
@@ -155,7 +169,22 @@ class Fuzzer {
         return call(OpId::gt_Scalar, {a, Arg::make_int(0)});
       case 12:
         return call(OpId::rand_like, {a, Arg::make_dtype(DType::Float32), {}, {}, {}, {}});
+      case 13:
+        return call(OpId::stack, {graph_.context->make_list(std::vector<Arg>{a, a}), Arg::make_int(-1)});
+      case 14:
+        return call(OpId::rsub_Scalar, {a, Arg::make_float(1.5), Arg::make_int(1)});
+      case 15:
+        return call(OpId::select_backward, {a, with_one_more(a), Arg::make_int(0), Arg::make_int(1)});
+      case 16:
+        return call(OpId::_foreach_mul_Scalar,
+                    {graph_.context->make_list(std::vector<Arg>{a, pick_tensor()}), Arg::make_float(0.5)});
     }
+  }
+
+  Arg with_one_more(const Arg& tensor) {
+    std::vector<std::int64_t> sizes = {3};
+    for (const sym::Int size : graph_.get_meta(tensor.get_value()).sizes()) sizes.push_back(size.get_constant());
+    return ints(sizes);
   }
 
   void add_in_place() {

@@ -76,7 +76,8 @@ bool infer_swapped_binary(RuleCall& call) {
 bool infer_pow_scalar(RuleCall& call) {
   const TensorMeta* tensor = find_tensor(call, call.op == OpId::pow_Scalar ? 1 : 0);
   Promotion promotion(call);
-  if (tensor == nullptr || !promotion.add(call.args[0]) || !promotion.add(call.args[1])) return false;
+  if (tensor == nullptr || call.args.size() < 2 || !promotion.add(call.args[0]) || !promotion.add(call.args[1]))
+    return false;
   const std::optional<DType> dtype = promotion.finish();
   if (!dtype) return false;
   if (call.op == OpId::pow_Scalar) return add_contiguous(call, Dims(tensor->sizes()), *dtype, tensor->device);
@@ -108,7 +109,8 @@ bool infer_div_mode(RuleCall& call) {
 bool infer_where(RuleCall& call) {
   const TensorMeta* condition = find_tensor(call, 0);
   Promotion promotion(call);
-  if (condition == nullptr || !promotion.add(call.args[1]) || !promotion.add(call.args[2])) return false;
+  if (condition == nullptr || call.args.size() < 3 || !promotion.add(call.args[1]) || !promotion.add(call.args[2]))
+    return false;
   const std::optional<DType> dtype = promotion.finish();
   Operands operands;
   return dtype && operands.add(call, call.args[0]) && operands.add(call, call.args[1], dtype) &&
