@@ -276,28 +276,25 @@ class Assembler {
     const Member& writer = group.members[static_cast<std::size_t>(store->member)];
     VarIndex position = store->position;
     position.constant += from.offset - to.offset;
-    const bool is_of_row = group.has_reduction && (!writer.is_full || lowered_.get(writer.op).is_reduction);
     for (const Touch& touch : group.touches) {
       if (get_storage(touch.root) != from.storage) continue;
       if (touch.root != operand || touch.is_indirect) return false;
-      if (touch.position != position) {
-        // A result of a row is written behind the passes: reads of other elements of that row only are no such case.
-        return false;
-      }
+      if (touch.position != position) return false;
     }
     if (!group.has_reduction) return true;
-    // No member of a later phase may read the operand, nor be computed again from it.
-    const std::int32_t phase = writer.phase;
+    // A value is computed where it is first needed. What reads the operand is needed in front of the store: the writer
+    // itself, or anything if no later phase could be the first to need it. A reduction is stored at the end of its
+    // pass, in front of the members of the row.
+    bool has_later = false;
+    for (const Member& member : group.members) has_later |= member.phase > writer.phase;
+    const bool is_reduction = lowered_.get(writer.op).is_reduction;
     for (const Member& member : group.members) {
-      const Op& op = lowered_.get(member.op);
       bool is_reader = false;
-      for_each_access(lowered_, op,
-                      [&](const Access& access) { is_reader |= get_storage(access.tensor) == from.storage; });
-      if (!is_reader) continue;
-      if (is_of_row) return false;
-      for (const Member& other : group.members) {
-        if (other.phase > phase) return false;
-      }
+      for_each_access(lowered_, lowered_.get(member.op), [&](const Access& access) {
+        is_reader |= get_storage(access.tensor) == from.storage;
+      });
+      if (!is_reader || &member == &writer) continue;
+      if (has_later || (is_reduction && !member.is_full)) return false;
     }
     return true;
   }
