@@ -3,7 +3,7 @@
 from ._errors import UserTypeError, UserValueError
 
 # What a name stands for; None: built in.
-_backends = {"native": None, "eager": None}
+_backends = {"native": None, "eager": None, "aot_eager": None}
 
 
 def list_backends():
@@ -25,7 +25,7 @@ def register_backend(compiler_fn=None, name=None):
     name = name or getattr(compiler_fn, "__name__", None)
     if not isinstance(name, str):
         raise UserTypeError(f"the name of a backend is {name!r}; expected a str")
-    if name in ("native", "eager"):
+    if _backends.get(name, name) is None:
         raise UserValueError(f"backend {name!r} is built in")
     _backends[name] = compiler_fn
     return compiler_fn

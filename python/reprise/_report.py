@@ -11,8 +11,8 @@ class Explanation:
     name: of the callable.
     places: list of dicts, one for each boundary where entries start: file, line, function, unit (0: the call), why,
         attempts, last_failure, is_blacklisted, misses, entries. An entry: serial, why, runs, returns, items, steps,
-        size_bytes, guards (texts with source paths), last_guard_failure, exits. An exit: place ("file:line in
-        function"), kind ("end", "guard", "error"), reason, code, hint, count.
+        size_bytes, guards (texts with source paths), last_guard_failure, regions (texts), exits. An exit: place
+        ("file:line in function"), kind ("end", "guard", "error"), reason, code, hint, count.
     counters: dict of counts (docs/troubleshooting.md); seconds: dict of phase to seconds.
     notes: what the reader should know about the settings.
     result: what the explained call returned.
@@ -61,6 +61,8 @@ class Explanation:
     def _describe_place(self, place):
         where = "the call" if place["unit"] == 0 else f"unit {place['unit']}"
         lines = [f"{place['file']}:{place['line']} in {place['function']} ({where})"]
+        if place["unit"] < 0:  # a branch: at no boundary of one function
+            lines = [place["why"]]
         if place["is_blacklisted"]:
             lines.append(f"  given up after {_count(place['attempts'], 'recording')}: {place['last_failure']}")
         elif place["last_failure"]:
@@ -82,6 +84,9 @@ class Explanation:
             lines.append(f"    ... and {len(entry['guards']) - _MAX_GUARDS} more guards")
         if entry["last_guard_failure"]:
             lines.append(f"    last refused a call because of: {entry['last_guard_failure']}")
+        lines += [f"    {region}" for region in entry["regions"]]
+        quiet = [e for e in entry["exits"] if e["kind"] == "guard" and not e["count"]]
+        lines += [f"    checked at {e['place']}: {e['reason']}; it never failed" for e in quiet[:_MAX_GUARDS]]
         for exit_ in entry["exits"]:
             if exit_["kind"] == "guard" and not exit_["count"]:
                 continue
@@ -105,9 +110,6 @@ def _make_notes(settings, counters):
     backend = settings.get("backend", "native")
     if backend == "native":
         notes.append('backend "native" means record and replay of PyTorch\'s own kernels for now, the same as "eager"')
-    elif backend != "eager":
-        name = backend if isinstance(backend, str) else getattr(backend, "__name__", type(backend).__name__)
-        notes.append(f"backend {name}: regions are not handed over as graphs yet; recorded PyTorch calls are replayed")
     if counters.get("unsupported_calls"):
         notes.append("calls of this kind of callable (builtin, generator or async function) run as they are")
     return notes

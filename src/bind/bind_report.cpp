@@ -41,6 +41,9 @@ nb::dict convert(const runtime::EntryReport& report) {
   for (const runtime::ExitReport& exit : report.exits) exits.append(convert(exit));
   result["exits"] = exits;
   result["last_guard_failure"] = report.last_guard_failure;
+  nb::list regions;
+  for (const std::string& region : report.regions) regions.append(region);
+  result["regions"] = regions;
   return result;
 }
 

@@ -284,10 +284,11 @@ class Recorder {
     int32_t target_item;  // where its target was made; -1: it existed before, or is torch's
   };
   std::vector<Effect> effects_;
-  int c_depth_ = 0;                  // inside C calls whose Python passes unrecorded
-  bool saw_callback_ = false;        // such Python has run since the flag was cleared
-  bool reads_are_late_ = false;      // lists and cells may have been written by unrecorded Python
-  bool force_late_ = false;          // the next reads are late whatever their operands are
+  int c_depth_ = 0;                    // inside C calls whose Python passes unrecorded
+  bool last_call_ran_python_ = false;  // in the C call that was bracketed last
+  bool saw_callback_ = false;          // such Python has run since the flag was cleared
+  bool reads_are_late_ = false;        // lists and cells may have been written by unrecorded Python
+  bool force_late_ = false;            // the next reads are late whatever their operands are
   bool has_foreign_writes_ = false;  // such Python may have written, and forget_after_callback has not been called yet
   bool had_callbacks_ = false;       // such Python may have written during this recording
   bool grads_written_ = false;       // .grad of leaves is no longer a function of the entry state
@@ -363,6 +364,7 @@ struct CCall {
   }
   ~CCall() {
     recorder_.c_depth_--;
+    recorder_.last_call_ran_python_ = recorder_.saw_callback_;
     recorder_.saw_callback_ = recorder_.saw_callback_ || outer_;
   }
   bool saw_callback() const { return recorder_.saw_callback_; }

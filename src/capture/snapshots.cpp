@@ -5,6 +5,19 @@
 
 namespace reprise::capture {
 
+namespace {
+
+trace::ValueType type_of_value(const PyTypeObject* type, bool is_meta_tainted) {
+  if (type == nullptr) return trace::ValueType::Unknown;
+  if (type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type) return trace::ValueType::Number;
+  if (type == &PyTuple_Type) return trace::ValueType::Plain;
+  // Metadata that depends on data is no fact.
+  if (host::is_plain_tensor_type(type)) return is_meta_tainted ? trace::ValueType::Unknown : trace::ValueType::Tensor;
+  return trace::ValueType::Other;
+}
+
+}  // namespace
+
 int32_t Recorder::frame_state_of(Act& act, bool is_innermost) {
   if (!is_innermost && act.call_state >= 0) return act.call_state;
   int32_t caller = act.is_root ? root_caller_ : -1;
@@ -157,6 +170,9 @@ std::unique_ptr<trace::Trace> Recorder::take_trace() {
   if (trace_->end == trace::EndKind::Exit && trace_->end_snapshot < 0) return nullptr;
   if (trace_->end == trace::EndKind::Return && trace_->result < 0) return nullptr;
   state_identities();
+  for (size_t id = 0; id < facts_.size(); id++) {
+    trace_->values[id].type = type_of_value(facts_[id].type, facts_[id].is_meta_tainted);
+  }
   return std::move(trace_);
 }
 

@@ -94,6 +94,10 @@ class Requests : public runtime::CompileRequests {
     return Branch::make(*this, context, thread, place, parent, snapshot);
   }
 
+  void renew_entry(runtime::CompileContext& context, runtime::PublishedEntry& entry) override {
+    Session::renew(context, entry);
+  }
+
   bool is_recording() const override {
     Session* session = Session::find_current();
     return session != nullptr && session->recorder().is_recording();

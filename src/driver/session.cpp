@@ -5,6 +5,8 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "capture/witness.h"
+#include "driver/backend_region.h"
+#include "driver/native_region.h"
 #include "entry/entry.h"
 #include "host/cpython/hook.h"
 #include "interp/evaluator.h"
@@ -32,6 +34,21 @@ capture::RecorderOptions make_options(const runtime::CompileContext& context) {
   options.max_items = context.options.max_trace_items;
   options.unwrap_compiled = unwrap_compiled;
   return options;
+}
+
+trace::RegionOptions make_region_options(const runtime::CompileContext& context) {
+  trace::RegionOptions options;
+  if (context.runs_aot()) options.min_nodes = 2;
+  if (!PyUnicode_Check(context.backend())) options.min_nodes = 1;
+  return options;
+}
+
+void add_runners(runtime::CompileContext& context, entry::Entry& entry) {
+  if (context.runs_aot()) {
+    add_native_runners(context, entry);
+  } else {
+    add_backend_runners(context, entry);
+  }
 }
 
 void dump(base::LogWord word, const std::string& title, const std::string& text) {
@@ -83,6 +100,22 @@ bool Session::raise_if_graph_break() {
   return true;
 }
 
+void Session::renew(runtime::CompileContext& context, runtime::PublishedEntry& published) {
+  entry::Entry& old = published.entry();
+  trace::RegionOptions options = old.region_options;
+  for (const entry::RegionStep& step : old.regions()) {
+    if (!step.runner->is_given_up()) continue;
+    const trace::Region& region = old.region_plan().regions[step.region];
+    const std::vector<int32_t> varying = step.runner->list_varying_numbers();
+    for (int32_t i : varying) options.varying.push_back(region.numbers[i]);
+    if (varying.empty()) options.excluded.insert(options.excluded.end(), region.items.begin(), region.items.end());
+  }
+  std::unique_ptr<entry::Entry> entry = entry::make_entry(old.take_trace(), nullptr, options);
+  REPRISE_CHECK(entry != nullptr, "an entry cannot be made again");
+  add_runners(context, *entry);
+  published.renew(std::move(entry));
+}
+
 void Session::finish() {
   if (is_finished_) return;
   is_finished_ = true;
@@ -103,7 +136,8 @@ void Session::finish() {
       bool is_empty = !is_return && !trace->is_call_entry && trace->items.size() == 0;
       if (!is_empty) {
         runtime::PhaseTimer timer(context_->statistics, runtime::Phase::Entry);
-        entry = entry::make_entry(std::move(trace), &reason);
+        entry = entry::make_entry(std::move(trace), &reason, make_region_options(*context_));
+        if (entry != nullptr) add_runners(*context_, *entry);
       }
     }
   } catch (const base::InternalError& error) {

@@ -37,6 +37,7 @@ class Session {
   PyObject* witness(PyThreadState* thread, host::Frame* frame, bool throwflag);
   /// Turns what was recorded into an entry, once; later calls do nothing.
   void finish();
+  static void renew(runtime::CompileContext& context, runtime::PublishedEntry& entry);
   /// fullgraph: the recording ended where the user asked for none; an exception is set. False: nothing of the kind.
   bool raise_if_graph_break();
 

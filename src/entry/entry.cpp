@@ -19,6 +19,13 @@ const ExitProgram& Entry::get_exit_program(int32_t item) {
   return *program;
 }
 
+bool Entry::needs_renewal() const {
+  for (const RegionStep& step : region_steps_) {
+    if (step.runner != nullptr && step.runner->is_given_up()) return true;
+  }
+  return false;
+}
+
 PyObject** Entry::take_slots() {
   if (spare_slots_ != nullptr) {
     PyObject** slots = spare_slots_;
@@ -59,6 +66,11 @@ std::string Entry::print() const {
       const trace::Guard& guard = trace_->guards[trace_->items[step.item].guard];
       text += "guard " + slot_text(step.slot) + " " + trace::text_of(guard.fact);
       if (guard.object != nullptr) text += " " + trace::describe_object(guard.object);
+    } else if (step.region >= 0) {
+      for (int32_t slot : region_steps_[step.region].slots) text += slot_text(slot) + " ";
+      text += "= region " + std::to_string(step.region) + " of " +
+              std::to_string(plan_.regions[step.region].tensor_node_count) + " torch nodes";
+      for (uint32_t i = 0; i < step.operand_count; i++) text += " " + slot_text(operands_[step.operands + i]);
     } else {
       text += slot_text(step.slot) + " = " + trace::text_of(static_cast<trace::NodeKind>(step.kind));
       for (uint32_t i = 0; i < step.operand_count; i++) text += " " + slot_text(operands_[step.operands + i]);

@@ -16,6 +16,7 @@
 
 #include "guards/guard_program.h"
 #include "trace/liveness.h"
+#include "trace/regions.h"
 #include "trace/trace.h"
 
 namespace reprise::entry {
@@ -33,8 +34,32 @@ struct Step {
   int32_t slot = -1;           // what a node fills or a guard looks at
   int32_t n = 0;               // payload; Same and Different: the other slot
   int32_t snapshot = -1;       // of the trace
-  int32_t item = -1;           // of the trace
+  int32_t item = -1;           // of the trace; a region: Entry::item_of_region
+  int32_t region = -1;         // into Entry::regions: its operands are the region's tensors, then its numbers
   PyObject* object = nullptr;  // borrowed from the trace
+};
+
+/// Runs one region. Made by the driver; see trace/regions.h.
+class RegionRunner {
+ public:
+  virtual ~RegionRunner() = default;
+  /// `operands`: borrowed, tensors then numbers. `results`: new references, in the order of RegionStep::values.
+  /// False: nothing has happened, and no exception is set; the frames in front of the region go on, and PyTorch raises
+  /// where it raises.
+  virtual bool run(PyObject* const* operands, PyObject** results) = 0;
+  /// Will not run any more: its nodes had better be steps of their own ...
+  virtual bool is_given_up() const = 0;
+  /// ... or those that use these numbers (indices into Region::numbers), if there are any.
+  virtual std::vector<int32_t> list_varying_numbers() const = 0;
+  /// One line for explain.
+  virtual std::string describe() const = 0;
+};
+
+struct RegionStep {
+  int32_t region = -1;                   // into RegionPlan::regions
+  std::vector<trace::ValueId> values;    // that leave it
+  std::vector<int32_t> slots;            // of these
+  std::unique_ptr<RegionRunner> runner;  // nullptr until the driver has given one
 };
 
 class Entry {
@@ -44,12 +69,19 @@ class Entry {
   Entry& operator=(const Entry&) = delete;
 
   const trace::Trace& trace() const { return *trace_; }
+  /// To make another entry of it. This one must not be used any more.
+  std::unique_ptr<trace::Trace> take_trace() { return std::move(trace_); }
+  /// A region has given up: see RegionRunner.
+  bool needs_renewal() const;
   const trace::Liveness& liveness() const { return liveness_; }
   guards::GuardProgram& guards() { return guards_; }
 
   /// Slots of a run: [0, constant_count) constants, borrowed; [constant_count, first_late_slot) pre values, filled by
   /// the guard program; the rest filled by steps. One more, at slot_count, is always NULL: a missing operand.
   std::span<const Step> steps() const { return steps_; }
+  std::span<RegionStep> regions() { return region_steps_; }
+  std::span<const RegionStep> regions() const { return region_steps_; }
+  const trace::RegionPlan& region_plan() const { return plan_; }
   std::span<const int32_t> operands() const { return operands_; }
   std::span<const int32_t> frees() const { return frees_; }
   std::span<PyObject* const> constants() const { return constants_; }
@@ -66,6 +98,7 @@ class Entry {
   /// the trace). Made at the first call.
   const ExitProgram& get_exit_program(int32_t item);
   static constexpr int32_t kEndItem = -1;
+  static constexpr int32_t item_of_region(int32_t region) { return -2 - region; }
 
   /// Memory for the slots of one run: constants in place, all others NULL, and so it must come back. One block is kept:
   /// runs that do not overlap allocate nothing.
@@ -77,9 +110,11 @@ class Entry {
     uint64_t guard_failures = 0;
     uint64_t end_exits = 0;
     uint64_t error_exits = 0;
+    uint64_t region_exits = 0;          // native code that could not go on
     std::vector<uint32_t> guard_exits;  // by index in Trace::guards
   };
   Statistics statistics;
+  trace::RegionOptions region_options;  // what it was made with
 
   /// Why the guard program refused the last call it refused.
   std::string describe_last_failure() const { return guards_.describe_failure(); }
@@ -97,6 +132,8 @@ class Entry {
 
   std::unique_ptr<trace::Trace> trace_;
   trace::Liveness liveness_;
+  trace::RegionPlan plan_;
+  std::vector<RegionStep> region_steps_;
   guards::GuardProgram guards_;
   std::vector<Step> steps_;
   std::vector<int32_t> operands_;
@@ -111,7 +148,8 @@ class Entry {
   PyObject** spare_slots_ = nullptr;
 };
 
-/// nullptr and the reason (if asked for) when the trace cannot become an entry.
-std::unique_ptr<Entry> make_entry(std::unique_ptr<trace::Trace> trace, std::string* reason = nullptr);
+/// nullptr and the reason (if asked for) when the trace cannot become an entry. Its regions have no runners yet.
+std::unique_ptr<Entry> make_entry(std::unique_ptr<trace::Trace> trace, std::string* reason = nullptr,
+                                  const trace::RegionOptions& regions = {});
 
 }  // namespace reprise::entry

@@ -39,6 +39,9 @@ class ExitBuilder {
     if (item == Entry::kEndItem) {
       snapshot_ = trace_.end_snapshot;
       bound_ = trace_.snapshots[snapshot_].item;
+    } else if (item < 0) {
+      snapshot_ = entry.region_plan().regions[-2 - item].snapshot;
+      bound_ = trace_.snapshots[snapshot_].item;
     } else if (const int32_t guard = trace_.items[item].guard; guard >= 0) {
       snapshot_ = trace_.guards[guard].snapshot;
       bound_ = trace_.snapshots[snapshot_].item;

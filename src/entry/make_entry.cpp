@@ -18,8 +18,10 @@ using trace::ValueId;
 
 class EntryBuilder {
  public:
-  explicit EntryBuilder(std::unique_ptr<trace::Trace> trace) : entry_(new Entry()), trace_(*trace) {
+  EntryBuilder(std::unique_ptr<trace::Trace> trace, const trace::RegionOptions& regions)
+      : entry_(new Entry()), trace_(*trace), region_options_(regions) {
     entry_->trace_ = std::move(trace);
+    entry_->region_options = regions;
   }
 
   std::unique_ptr<Entry> build(std::string* reason) {
@@ -34,6 +36,7 @@ class EntryBuilder {
   std::string run() {
     if (std::string error = trace::verify_trace(trace_); !error.empty()) return "broken trace: " + error;
     entry_->liveness_ = trace::compute_liveness(trace_);
+    if (region_options_.min_nodes > 0) plan_regions();
     if (std::string error = find_unsupported(); !error.empty()) return error;
     assign_early_slots();
     if (std::string error = entry_->guards_.build(trace_, kept_); !error.empty()) return error;
@@ -45,6 +48,42 @@ class EntryBuilder {
     }
     if (trace_.end == trace::EndKind::Return) entry_->result_slot_ = entry_->slot_of_value_[trace_.result];
     return "";
+  }
+
+  // A node whose value leaves its region and is no tensor becomes a step of its own, and the rest is planned anew.
+  void plan_regions() {
+    constexpr int kTries = 4;
+    trace::RegionOptions options = region_options_;
+    for (int i = 0; i < kTries && !try_regions(&options); i++) {
+    }
+  }
+
+  bool try_regions(trace::RegionOptions* options) {
+    trace::RegionPlan plan = trace::plan_regions(trace_, entry_->liveness_, *options);
+    if (plan.regions.empty()) return true;
+    const size_t excluded_before = options->excluded.size();
+    trace::Liveness liveness = trace::compute_liveness(trace_, &plan);
+    std::vector<RegionStep> steps;
+    for (size_t i = 0; i < plan.regions.size(); i++) {
+      RegionStep step;
+      step.region = static_cast<int32_t>(i);
+      for (int32_t item : plan.regions[i].items) {
+        const ValueId id = trace_.items[item].value;
+        if (plan.region_of[item] != static_cast<int32_t>(i) || liveness.last_use[id] == kNeverUsed) continue;
+        if (trace_.values[id].type != trace::ValueType::Tensor) options->excluded.push_back(item);
+        step.values.push_back(id);
+      }
+      steps.push_back(std::move(step));
+    }
+    if (options->excluded.size() > excluded_before) return false;
+    entry_->plan_ = std::move(plan);
+    entry_->liveness_ = std::move(liveness);
+    entry_->region_steps_ = std::move(steps);
+    return true;
+  }
+
+  bool is_inside_region(int32_t item) const {
+    return !entry_->region_steps_.empty() && entry_->plan_.region_of[item] >= 0;
   }
 
   bool is_live(ValueId id) const { return entry_->liveness_.is_live[id] != 0; }
@@ -78,6 +117,8 @@ class EntryBuilder {
         const trace::Guard& guard = trace_.guards[item.guard];
         if (trace_.values[guard.value].is_pre) continue;
         if (guard.fact == FactKind::Same || guard.fact == FactKind::Different) use(static_cast<ValueId>(guard.n));
+      } else if (is_inside_region(trace_.values[item.value].item)) {
+        continue;
       } else if (is_live(item.value) && !trace_.values[item.value].is_pre) {
         for (ValueId operand : trace_.operands(item.value)) use(operand);
       }
@@ -117,13 +158,49 @@ class EntryBuilder {
     return slot;
   }
 
+  void add_region(int32_t index) {
+    RegionStep& region = entry_->region_steps_[index];
+    const trace::Region& plan = entry_->plan_.regions[index];
+    Step step;
+    step.item = Entry::item_of_region(index);
+    step.region = index;
+    step.snapshot = plan.snapshot;
+    step.operands = static_cast<uint32_t>(entry_->operands_.size());
+    for (ValueId id : plan.tensors) entry_->operands_.push_back(slot_of(id));
+    for (ValueId id : plan.numbers) entry_->operands_.push_back(slot_of(id));
+    step.operand_count = static_cast<uint32_t>(plan.tensors.size() + plan.numbers.size());
+    entry_->max_operand_count_ = std::max(entry_->max_operand_count_, step.operand_count);
+    for (ValueId id : region.values) {
+      region.slots.push_back(take_slot());
+      entry_->slot_of_value_[id] = region.slots.back();
+    }
+    entry_->steps_.push_back(step);
+    for (int32_t item : plan.deferred) {
+      if (!is_live(trace_.items[item].value)) continue;
+      add_step(item);
+      entry_->steps_.back().snapshot = -1;
+    }
+    add_frees(plan.last_item);
+  }
+
   void add_item(int32_t index) {
+    if (is_inside_region(index)) {
+      const int32_t region = entry_->plan_.region_of[index];
+      if (entry_->plan_.regions[region].last_item == index) add_region(region);
+      return;
+    }
+    if (is_deferred(index)) return;
+    if (add_step(index)) add_frees(index);
+  }
+
+  // False: it is no step.
+  bool add_step(int32_t index) {
     const trace::Item& item = trace_.items[index];
     Step step;
     step.item = index;
     if (item.guard >= 0) {
       const trace::Guard& guard = trace_.guards[item.guard];
-      if (trace_.values[guard.value].is_pre) return;
+      if (trace_.values[guard.value].is_pre) return false;
       step.is_guard = true;
       step.kind = static_cast<uint8_t>(guard.fact);
       step.slot = slot_of(guard.value);
@@ -133,7 +210,7 @@ class EntryBuilder {
       step.n = compares ? slot_of(static_cast<ValueId>(guard.n)) : static_cast<int32_t>(guard.n);
     } else {
       const trace::Value& value = trace_.values[item.value];
-      if (value.is_pre || !is_live(item.value)) return;
+      if (value.is_pre || !is_live(item.value)) return false;
       step.kind = static_cast<uint8_t>(value.kind);
       step.n = value.n;
       step.object = value.object;
@@ -144,11 +221,18 @@ class EntryBuilder {
       entry_->max_operand_count_ = std::max(entry_->max_operand_count_, step.operand_count);
       for (ValueId operand : operands) entry_->operands_.push_back(operand == kNoValue ? -1 : slot_of(operand));
       // A result that dies at once needs no slot.
-      if (entry_->liveness_.last_use[item.value] != index) {
+      if (entry_->liveness_.last_use[item.value] != index || is_deferred(index)) {
         step.slot = take_slot();
         entry_->slot_of_value_[item.value] = step.slot;
       }
     }
+    entry_->steps_.push_back(step);
+    return true;
+  }
+
+  // What is used last at `index` dies behind the step that was added last.
+  void add_frees(int32_t index) {
+    Step& step = entry_->steps_.back();
     step.frees = static_cast<uint32_t>(entry_->frees_.size());
     for (; next_dying_ < dying_.size() && dying_[next_dying_].first <= index; next_dying_++) {
       const ValueId id = dying_[next_dying_].second;
@@ -158,7 +242,6 @@ class EntryBuilder {
       step.free_count++;
       if (slot >= entry_->first_late_slot_) free_slots_.push_back(slot);
     }
-    entry_->steps_.push_back(step);
   }
 
   int32_t slot_of(ValueId id) const {
@@ -168,7 +251,12 @@ class EntryBuilder {
   }
 
   std::unique_ptr<Entry> entry_;
+  bool is_deferred(int32_t item) const {
+    return !entry_->region_steps_.empty() && entry_->plan_.deferred_of[item] >= 0;
+  }
+
   const trace::Trace& trace_;
+  const trace::RegionOptions& region_options_;
   std::vector<ValueId> kept_;
   std::vector<std::pair<int32_t, ValueId>> dying_;  // by the item that uses a value last
   size_t next_dying_ = 0;
@@ -176,8 +264,9 @@ class EntryBuilder {
   int32_t next_slot_ = 0;
 };
 
-std::unique_ptr<Entry> make_entry(std::unique_ptr<trace::Trace> trace, std::string* reason) {
-  return EntryBuilder(std::move(trace)).build(reason);
+std::unique_ptr<Entry> make_entry(std::unique_ptr<trace::Trace> trace, std::string* reason,
+                                  const trace::RegionOptions& regions) {
+  return EntryBuilder(std::move(trace), regions).build(reason);
 }
 
 }  // namespace reprise::entry

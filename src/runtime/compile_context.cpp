@@ -20,6 +20,15 @@ CompileContext::~CompileContext() {
   Py_DECREF(backend_);
 }
 
+bool CompileContext::runs_aot() const {
+  return PyUnicode_Check(backend_) && PyUnicode_CompareWithASCIIString(backend_, "aot_eager") == 0;
+}
+
+host::TraceContext& CompileContext::trace_context() {
+  if (trace_context_ == nullptr) trace_context_ = std::make_unique<host::TraceContext>();
+  return *trace_context_;
+}
+
 Place& CompileContext::get_place(PyCodeObject* code, int32_t unit) {
   std::unique_ptr<CodePlaces>& places = codes_[code];
   if (places == nullptr) {

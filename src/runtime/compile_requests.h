@@ -15,6 +15,7 @@ namespace reprise::runtime {
 
 class CompileContext;
 class Place;
+class PublishedEntry;
 
 struct RecordResult {
   enum class Frame : uint8_t {
@@ -52,6 +53,9 @@ class CompileRequests {
   /// recorded.
   virtual std::unique_ptr<BranchRecording> record_branch(CompileContext& context, PyThreadState* thread, Place& place,
                                                          const trace::Trace& parent, int32_t snapshot) = 0;
+
+  /// Makes the entry again without its regions that have given up, and puts it in the old one's place.
+  virtual void renew_entry(CompileContext& context, PublishedEntry& entry) = 0;
 
   /// Whether this thread is recording.
   virtual bool is_recording() const = 0;

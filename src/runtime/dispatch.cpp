@@ -67,6 +67,8 @@ std::string describe_exit(const trace::Trace& trace, const ExitInfo& info) {
       return text + trace.end_text;
     case ExitKind::Error:
       return text + "an operation raised";
+    case ExitKind::Region:
+      return text + "native code could not go on";
   }
   return text;
 }
@@ -110,6 +112,7 @@ void on_exit(void* data, entry::Entry& entry, const ExitInfo& info) {
   switch (info.kind) {
     case ExitKind::None:
     case ExitKind::Error:
+    case ExitKind::Region:
       return;
     case ExitKind::Guard:
       ++context.statistics.late_guard_exits;
@@ -154,6 +157,14 @@ PyObject* continue_frame(void* data, PyThreadState* thread, host::Frame* frame, 
   }
   DriveScope scope(continuation.context);
   return drive(continuation.context, thread, frame, throwflag);
+}
+
+void renew(CompileContext& context, PublishedEntry& entry) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  context.requests.renew_entry(context, entry);
+  PyErr_Clear();
+  PyErr_Restore(type, value, traceback);
 }
 
 ServeResult finish_serving(Continuation& continuation, const ExitInfo& info, host::Frame* root_frame, PyObject* value) {
@@ -238,7 +249,11 @@ ServeResult serve(CompileContext& context, PyThreadState* thread, EntryRef entry
     ExitInfo info;
     info.on_exit = on_exit;
     info.find_branch = find_branch;
+    ++entry->depth;
     PyObject* value = run_entry(thread, entry->entry(), *current, root_frame, continue_frame, &continuation, &info);
+    if (--entry->depth == 0 && info.kind == ExitKind::Region && entry->entry().needs_renewal()) {
+      renew(context, *entry);
+    }
     if (!info.is_branch_taken) return finish_serving(continuation, info, root_frame, value);
     entry = continuation.branch;
     current = &states[turn];

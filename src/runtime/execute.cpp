@@ -1,5 +1,6 @@
 #include "runtime/execute.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "guards/facts.h"
@@ -42,9 +43,16 @@ StepsResult run_steps(Entry& entry, PyObject** slots) {
     large.resize(entry.max_operand_count());
     gathered = large.data();
   }
+  std::vector<PyObject*> results;  // of regions
   int steps_to_signals = kStepsBetweenSignals;
   for (const Step& step : entry.steps()) {
-    if (step.is_guard) {
+    if (step.region >= 0) {
+      for (uint32_t i = 0; i < step.operand_count; i++) gathered[i] = slots[operands[step.operands + i]];
+      entry::RegionStep& region = entry.regions()[step.region];
+      results.resize(std::max(results.size(), region.slots.size()));
+      if (!region.runner->run(gathered, results.data())) return {ExitKind::Region, &step};
+      for (size_t i = 0; i < region.slots.size(); i++) slots[region.slots[i]] = results[i];
+    } else if (step.is_guard) {
       if (!check_late_guard(trace, step, slots)) return {ExitKind::Guard, &step};
     } else {
       for (uint32_t i = 0; i < step.operand_count; i++) gathered[i] = slots[operands[step.operands + i]];
@@ -137,6 +145,11 @@ PyObject* run_entry(PyThreadState* thread, Entry& entry, RunState& state, host::
       info.guard = trace.items[end.step->item].guard;
       entry.statistics.guard_exits.resize(trace.guards.size());
       ++entry.statistics.guard_exits[info.guard];
+      info.item = end.step->item;
+      info.snapshot = end.step->snapshot;
+      break;
+    case ExitKind::Region:
+      ++entry.statistics.region_exits;
       info.item = end.step->item;
       info.snapshot = end.step->snapshot;
       break;

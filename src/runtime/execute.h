@@ -22,10 +22,11 @@ namespace reprise::runtime {
 enum class RunStatus : uint8_t { GuardFailed, Returned, Exited };
 
 enum class ExitKind : uint8_t {
-  None,   // the entry returned
-  Guard,  // a late guard failed
-  End,    // the trace ends in an exit
-  Error,  // a step raised: the exception is raised again in the frames
+  None,    // the entry returned
+  Guard,   // a late guard failed
+  End,     // the trace ends in an exit
+  Error,   // a step raised: the exception is raised again in the frames
+  Region,  // native code could not go on: the frames in front of the region do
 };
 
 /// What ended a run, and whom to tell.

@@ -1,6 +1,7 @@
 #include "runtime/place.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "entry/entry.h"
 #include "guards/dispatcher.h"
@@ -57,6 +58,12 @@ PublishedEntry::PublishedEntry(Place& place, std::unique_ptr<entry::Entry> entry
     : serial(serial), why(std::move(why)), entry_(std::move(entry)), place_(&place) {}
 
 PublishedEntry::~PublishedEntry() = default;
+
+void PublishedEntry::renew(std::unique_ptr<entry::Entry> entry) {
+  std::unique_ptr<entry::Entry> old = std::exchange(entry_, std::move(entry));
+  entry_->statistics = old->statistics;
+  if (place_ != nullptr) place_->update_dispatcher();
+}
 
 Place* PublishedEntry::find_branch(int32_t guard) const {
   for (const Branch& branch : branches_) {

@@ -41,6 +41,8 @@ class PublishedEntry {
   PublishedEntry(Place& place, std::unique_ptr<entry::Entry> entry, int32_t serial, std::string why);
 
   entry::Entry& entry() { return *entry_; }
+  /// Another entry of the same trace takes over. Nobody may be running the old one.
+  void renew(std::unique_ptr<entry::Entry> entry);
   bool is_dropped() const { return place_ == nullptr; }
   /// Null once the entry was dropped.
   Place* place() { return place_; }
@@ -58,6 +60,7 @@ class PublishedEntry {
   Place* find_branch(int32_t guard) const;
   /// Null: the context has too many branches, or the entry is out of service.
   Place* make_branch(int32_t guard);
+  int32_t depth = 0;            // runs under way
   bool is_end_planned = false;  // the places behind its end have been made
 
  private:

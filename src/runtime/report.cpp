@@ -57,6 +57,11 @@ EntryReport report_entry(PublishedEntry& published) {
     if (guard.snapshot < 0) report.guards.push_back(trace::describe_guard(trace, guard));
   }
   report.exits = list_exits(entry);
+  for (const entry::RegionStep& step : entry.regions()) {
+    const trace::Region& region = entry.region_plan().regions[step.region];
+    report.regions.push_back("region of " + std::to_string(region.tensor_node_count) +
+                             " torch calls: " + (step.runner == nullptr ? "not compiled" : step.runner->describe()));
+  }
   if (entry.statistics.guard_failures > 0) report.last_guard_failure = entry.describe_last_failure();
   return report;
 }
@@ -65,10 +70,6 @@ PlaceReport report_place(Place& place) {
   PyCodeObject* code = place.code();
   PlaceReport report;
   report.file = to_text(code->co_filename);
-  if (place.is_branch()) {
-    report.unit = place.unit();
-    report.file = place.why;
-  }
   report.line = place.unit() <= 0 ? code->co_firstlineno
                                   : PyCode_Addr2Line(code, place.unit() * static_cast<int>(sizeof(uint16_t)));
   report.function = to_text(code->co_qualname);

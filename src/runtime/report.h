@@ -31,6 +31,7 @@ struct EntryReport {
   std::vector<std::string> guards;
   std::vector<ExitReport> exits;
   std::string last_guard_failure;
+  std::vector<std::string> regions;
 };
 
 struct PlaceReport {

@@ -15,6 +15,7 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "trace/regions.h"
 
 namespace reprise::trace {
 
@@ -24,7 +25,7 @@ bool is_sinkable(const Trace& trace, ValueId id) { return trace.category(id) == 
 
 class Analysis {
  public:
-  explicit Analysis(const Trace& trace) : trace_(trace) {}
+  Analysis(const Trace& trace, const RegionPlan* regions) : trace_(trace), regions_(regions) {}
 
   Liveness run() {
     const size_t count = trace_.values.size();
@@ -144,6 +145,19 @@ class Analysis {
 
   bool is_effect(ValueId id) const { return trace_.category(id) == Category::Mutate && allocation_of_[id] == kNoValue; }
 
+  // ---- regions
+
+  const Region* find_region(ValueId id) const {
+    const int32_t item = trace_.values[id].item;
+    if (regions_ == nullptr || item < 0 || regions_->region_of[item] < 0) return nullptr;
+    return &regions_->regions[regions_->region_of[item]];
+  }
+  bool is_deferred(ValueId id) const {
+    const int32_t item = trace_.values[id].item;
+    return regions_ != nullptr && item >= 0 && regions_->deferred_of[item] >= 0;
+  }
+  int32_t position_of(int32_t item) const { return regions_ == nullptr ? item : regions_->position_of(item); }
+
   // ---- phase 1
 
   void find_live_values() {
@@ -235,6 +249,17 @@ class Analysis {
   void expand_live(ValueId id) {
     const Value& value = trace_.values[id];
     if (value.is_pre) return;  // the guard program reads it, with all its operands
+    if (const Region* region = find_region(id)) {
+      for (ValueId input : region->tensors) mark_live(input);
+      for (ValueId input : region->numbers) mark_live(input);
+      follow_snapshot(region->snapshot);
+      return;
+    }
+    if (is_deferred(id)) {
+      for (ValueId operand : trace_.operands(id)) mark_live(operand);
+      for_each_mutation(id, [&](ValueId mutation) { mark_live(mutation); });
+      return;
+    }
     for (ValueId operand : trace_.operands(id)) mark_live(operand);
     for_each_mutation(id, [&](ValueId mutation) { mark_live(mutation); });
     follow_snapshot(value.snapshot);
@@ -286,6 +311,14 @@ class Analysis {
         if (guard.fact == FactKind::Same || guard.fact == FactKind::Different)
           note_use(static_cast<ValueId>(guard.n), position);
         uses.push_back({position, guard.snapshot, trace_.snapshots[guard.snapshot].item});
+      } else if (const Region* region = find_region(item.value)) {
+        if (region->first_item != position) continue;
+        for (ValueId input : region->tensors) note_use(input, region->last_item);
+        for (ValueId input : region->numbers) note_use(input, region->last_item);
+        uses.push_back({region->last_item, region->snapshot, trace_.snapshots[region->snapshot].item});
+      } else if (result_.is_live[item.value] && is_deferred(item.value)) {
+        for (ValueId operand : trace_.operands(item.value)) note_use(operand, position_of(position));
+        note_use(item.value, position_of(position));
       } else if (result_.is_live[item.value] && !trace_.values[item.value].is_pre) {
         for (ValueId operand : trace_.operands(item.value)) note_use(operand, position);
         note_use(item.value, position);
@@ -407,6 +440,7 @@ class Analysis {
   }
 
   const Trace& trace_;
+  const RegionPlan* regions_;
   Liveness result_;
   std::vector<ValueId> allocation_of_;  // of mutations
   std::vector<uint8_t> is_followed_;    // phase 1: through snapshots; phase 2: reached
@@ -428,6 +462,6 @@ ValueId find_allocation(const Trace& trace, ValueId target) {
   return id >= 0 && trace.category(id) == Category::Alloc ? id : kNoValue;
 }
 
-Liveness compute_liveness(const Trace& trace) { return Analysis(trace).run(); }
+Liveness compute_liveness(const Trace& trace, const RegionPlan* regions) { return Analysis(trace, regions).run(); }
 
 }  // namespace reprise::trace

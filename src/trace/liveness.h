@@ -34,7 +34,11 @@ struct Liveness {
   std::vector<int32_t> overwritten_by;
 };
 
-Liveness compute_liveness(const Trace& trace);
+struct RegionPlan;  // regions.h
+
+/// With `regions`: their nodes are no steps of their own. A region needs what its nodes use from outside, and its one
+/// snapshot; a node's value that has a last use leaves its region.
+Liveness compute_liveness(const Trace& trace, const RegionPlan* regions = nullptr);
 
 /// The allocation that a mutation's target belongs to (the instance dict of an object belongs to the object), or
 /// kNoValue if the target existed before the trace.

@@ -43,10 +43,15 @@ const char* text_of(NodeKind kind);
 Category category_of(NodeKind kind);
 const char* text_of(FactKind kind);
 
+/// What is known of a value's type wherever the trace holds.
+enum class ValueType : uint8_t { Unknown, Tensor, Number, Plain, Other };  // Plain: a tuple
+
 /// One value of the trace. `object` is a strong reference owned by the trace (see node_kinds.def for its meaning).
 struct Value {
   NodeKind kind;
   bool is_pre = false;
+  ValueType type = ValueType::Unknown;
+  bool runs_python = false;  // torch nodes: Python of the program's ran inside when it was recorded
   int32_t n = 0;
   uint32_t first_operand = 0;  // into Trace::operands
   uint32_t operand_count = 0;

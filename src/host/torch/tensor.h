@@ -24,6 +24,7 @@ PyTypeObject* parameter_type();
 bool is_tensor(PyObject* object) noexcept;
 /// Exactly torch.Tensor or torch.nn.Parameter: no subclass, so no `__torch_function__` of the user's.
 bool is_plain_tensor(PyObject* object) noexcept;
+bool is_plain_tensor_type(const PyTypeObject* type) noexcept;
 
 // The following take only tensors (is_tensor).
 

@@ -169,8 +169,10 @@ PyTypeObject* parameter_type() { return reinterpret_cast<PyTypeObject*>(Paramete
 
 bool is_tensor(PyObject* object) noexcept { return is_tensor_type(Py_TYPE(object)); }
 
-bool is_plain_tensor(PyObject* object) noexcept {
-  return Py_TYPE(object) == tensor_type() || Py_TYPE(object) == parameter_type();
+bool is_plain_tensor(PyObject* object) noexcept { return is_plain_tensor_type(Py_TYPE(object)); }
+
+bool is_plain_tensor_type(const PyTypeObject* type) noexcept {
+  return type == tensor_type() || type == parameter_type();
 }
 
 void* tensor_impl(PyObject* tensor) noexcept { return THPVariable_Unpack(tensor).unsafeGetTensorImpl(); }

@@ -11,6 +11,7 @@ namespace reprise::host {
 PyTypeObject* tensor_type() { return nullptr; }
 PyTypeObject* parameter_type() { return nullptr; }
 bool is_tensor(PyObject*) noexcept { return false; }
+bool is_plain_tensor_type(const PyTypeObject*) noexcept { return false; }
 bool is_plain_tensor(PyObject*) noexcept { return false; }
 void* tensor_impl(PyObject*) noexcept { return nullptr; }
 void* tensor_storage(PyObject*) noexcept { return nullptr; }

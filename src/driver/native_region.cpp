@@ -1,0 +1,199 @@
+#include "driver/native_region.h"
+
+#include <string>
+#include <vector>
+
+#include "aot/eager_code.h"
+#include "base/log.h"
+#include "driver/region_nodes.h"
+#include "guards/facts.h"
+#include "host/torch/region_node.h"
+#include "runtime/statistics.h"
+
+namespace reprise::driver {
+
+namespace {
+
+constexpr size_t kMaxVariants = 4;
+constexpr int kMaxFailures = 3;
+
+/// What the code relies on and no guard of the entry states.
+struct InputFacts {
+  std::vector<const void*> storages;  // as they were: equal where inputs share one
+  std::vector<uint8_t> is_leaf;
+  std::vector<uint8_t> is_view;
+};
+
+class NativeRegion final : public entry::RegionRunner {
+ public:
+  NativeRegion(runtime::CompileContext& context, const entry::Entry& entry, const entry::RegionStep& step)
+      : context_(context), entry_(entry), step_(step) {}
+  ~NativeRegion() override {
+    for (Variant& variant : variants_) {
+      for (PyObject* number : variant.numbers) Py_DECREF(number);
+    }
+  }
+
+  bool run(PyObject* const* operands, PyObject** results) override {
+    if (is_given_up()) return false;
+    if (!variants_.empty() && find_varying(operands)) return false;
+    Variant* variant = find_variant(operands);
+    if (variant == nullptr) variant = make_variant(operands);
+    if (variant == nullptr) {
+      failures_ = kMaxFailures;
+      return false;
+    }
+    outputs_.clear();
+    std::vector<PyObject*> outputs = std::move(outputs_);
+    const bool ok = host::call_region(variant->code, {operands, tensor_count()}, outputs);
+    if (!ok) {
+      ++failures_;
+      note_python_error("raised");
+      return false;
+    }
+    std::copy(outputs.begin(), outputs.end(), results);
+    outputs_ = std::move(outputs);
+    if (!variant->nodes->run_state_nodes()) PyErr_Clear();  // they ran when the region was recorded
+    return true;
+  }
+
+  bool is_given_up() const override { return failures_ >= kMaxFailures || !varying_.empty(); }
+  std::vector<int32_t> list_varying_numbers() const override { return varying_; }
+
+  std::string describe() const override {
+    return !failure_.empty() ? failure_ : variants_.empty() ? "not run yet" : variants_.front().text;
+  }
+
+ private:
+  struct Variant {
+    std::vector<PyObject*> numbers;  // strong
+    InputFacts facts;
+    std::shared_ptr<RegionNodes> nodes;
+    std::shared_ptr<aot::EagerCode> code;
+    std::string text;
+  };
+
+  const trace::Region& region() const { return entry_.region_plan().regions[step_.region]; }
+  size_t tensor_count() const { return region().tensors.size(); }
+  size_t number_count() const { return region().numbers.size(); }
+
+  static InputFacts describe(std::span<const aot::RegionInput> inputs) {
+    InputFacts facts;
+    for (const aot::RegionInput& input : inputs) {
+      facts.storages.push_back(input.like.storage);
+      facts.is_leaf.push_back(input.like.is_leaf);
+      facts.is_view.push_back(input.like.is_view);
+    }
+    return facts;
+  }
+
+  // Numbers are constants of the code: what takes another value will do so again, and runs outside from then on.
+  bool find_varying(PyObject* const* operands) {
+    const std::vector<PyObject*>& numbers = variants_.front().numbers;
+    for (size_t i = 0; i < numbers.size(); i++) {
+      if (!guards::equals_exactly(operands[tensor_count() + i], numbers[i]))
+        varying_.push_back(static_cast<int32_t>(i));
+    }
+    return !varying_.empty();
+  }
+
+  Variant* find_variant(PyObject* const* operands) {
+    for (Variant& variant : variants_) {
+      if (fits_facts(variant, operands)) return &variant;
+    }
+    return nullptr;
+  }
+
+  // Only where an input is written to or returned as a view does it matter who shares a storage.
+  bool fits_facts(const Variant& variant, PyObject* const* operands) const {
+    const aot::AliasFacts& facts = variant.code->trace().alias_facts;
+    if (!facts.needs_storage_identity && facts.no_views.empty()) return true;
+    std::vector<aot::RegionInput> inputs = list_inputs(operands);
+    const InputFacts now = describe(inputs);
+    if (now.is_leaf != variant.facts.is_leaf) return false;
+    for (uint32_t i : facts.no_views) {
+      if (now.is_view[i]) return false;
+    }
+    for (size_t i = 0; i < now.storages.size(); i++) {
+      for (size_t k = i + 1; k < now.storages.size(); k++) {
+        const bool shared = now.storages[i] == now.storages[k];
+        if (shared != (variant.facts.storages[i] == variant.facts.storages[k])) return false;
+      }
+    }
+    return true;
+  }
+
+  std::vector<aot::RegionInput> list_inputs(PyObject* const* operands) const {
+    std::vector<aot::RegionInput> inputs;
+    for (size_t i = 0; i < tensor_count(); i++) {
+      inputs.push_back({host::describe_input(operands[i]), graph::InputKind::Plain});
+    }
+    return inputs;
+  }
+
+  Variant* make_variant(PyObject* const* operands) {
+    if (variants_.size() >= kMaxVariants) {
+      failure_ = "inputs that share storages in too many ways";
+      return nullptr;
+    }
+    runtime::PhaseTimer timer(context_.statistics, runtime::Phase::Aot);
+    Variant variant;
+    const std::span<PyObject* const> numbers(operands + tensor_count(), number_count());
+    variant.nodes = std::make_shared<RegionNodes>(entry_, step_, numbers);
+    const std::vector<aot::RegionInput> inputs = list_inputs(operands);
+    for (PyObject* number : numbers) {
+      bool may_change = false;
+      if (guards::is_plain(number, &may_change) && !may_change) continue;
+      failure_ = "a tuple of what is no number";
+      return nullptr;
+    }
+    for (const aot::RegionInput& input : inputs) {
+      if (!input.like.is_supported) {
+        failure_ = "an input that is no plain strided tensor";
+        return nullptr;
+      }
+    }
+    variant.facts = describe(inputs);
+    auto code = aot::make_eager_code(context_.trace_context(), variant.nodes, inputs, host::EntryState::capture());
+    if (!code) {
+      failure_ = code.unsupported().text;
+      PyErr_Clear();
+      base::write_log(base::LogWord::Aot, context_.name + ": region not compiled: " + failure_);
+      return nullptr;
+    }
+    variant.code = std::move(code).value();
+    const aot::EagerCode::Counts counts = variant.code->counts();
+    variant.text = "native: " + std::to_string(counts.inference_instructions) + " operations";
+    for (PyObject* number : numbers) variant.numbers.push_back(Py_NewRef(number));
+    variants_.push_back(std::move(variant));
+    return &variants_.back();
+  }
+
+  void note_python_error(const char* what) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    failure_ = std::string(what) + " " + (type == nullptr ? "?" : reinterpret_cast<PyTypeObject*>(type)->tp_name);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+  }
+
+  runtime::CompileContext& context_;
+  const entry::Entry& entry_;
+  const entry::RegionStep& step_;
+  std::vector<Variant> variants_;
+  std::vector<PyObject*> outputs_;  // between two runs: its memory
+  std::string failure_;
+  std::vector<int32_t> varying_;
+  int failures_ = 0;
+};
+
+}  // namespace
+
+void add_native_runners(runtime::CompileContext& context, entry::Entry& entry) {
+  for (entry::RegionStep& step : entry.regions()) {
+    step.runner = std::make_unique<NativeRegion>(context, entry, step);
+  }
+}
+
+}  // namespace reprise::driver

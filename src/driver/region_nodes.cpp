@@ -1,0 +1,101 @@
+#include "driver/region_nodes.h"
+
+#include <unordered_map>
+
+#include "base/check.h"
+#include "runtime/run_node.h"
+
+namespace reprise::driver {
+
+using trace::Category;
+using trace::ValueId;
+
+RegionNodes::RegionNodes(const entry::Entry& entry, const entry::RegionStep& step, std::span<PyObject* const> numbers) {
+  const trace::Trace& trace = entry.trace();
+  const trace::RegionPlan& plan = entry.region_plan();
+  const trace::Region& region = plan.regions[step.region];
+  std::unordered_map<ValueId, int32_t> slots;
+  for (ValueId id : region.tensors) slots[id] = static_cast<int32_t>(input_count_++);
+  // Constants stand in front of the values, so they are found first.
+  auto add_constant = [&](ValueId id, PyObject* object) {
+    if (!slots.try_emplace(id, static_cast<int32_t>(input_count_ + constants_.size())).second) return;
+    constants_.push_back(Py_NewRef(object));
+  };
+  for (size_t i = 0; i < region.numbers.size(); i++) add_constant(region.numbers[i], numbers[i]);
+  for (int32_t item : region.items) {
+    for (ValueId id : trace.operands(trace.items[item].value)) {
+      if (id >= 0 && plan.constants[id] != nullptr) add_constant(id, plan.constants[id]);
+    }
+  }
+  slot_count_ = input_count_ + constants_.size();
+  for (int32_t item : region.items) {
+    const ValueId id = trace.items[item].value;
+    const trace::Value& value = trace.values[id];
+    Node node{value.kind,
+              value.n,
+              Py_XNewRef(value.object),
+              static_cast<uint32_t>(operands_.size()),
+              value.operand_count,
+              static_cast<int32_t>(slot_count_++)};
+    for (ValueId operand : trace.operands(id)) {
+      const auto found = slots.find(operand);
+      REPRISE_CHECK(found != slots.end(), "a region uses %" + std::to_string(operand) + ", which it does not have");
+      operands_.push_back(found->second);
+    }
+    slots[id] = node.slot;
+    has_state_nodes_ = has_state_nodes_ || trace::category_of(value.kind) == Category::State;
+    nodes_.push_back(node);
+  }
+  for (ValueId id : step.values) outputs_.push_back(slots.at(id));
+}
+
+RegionNodes::~RegionNodes() {
+  for (const Node& node : nodes_) Py_XDECREF(node.object);
+  for (PyObject* object : constants_) Py_DECREF(object);
+}
+
+PyObject* RegionNodes::run_one(const Node& node, std::vector<PyObject*>& slots,
+                               std::vector<PyObject*>& gathered) const {
+  gathered.resize(node.operand_count + 1);
+  const std::span<const int32_t> from = operands(node);
+  for (size_t i = 0; i < from.size(); i++) gathered[i] = slots[from[i]];
+  return runtime::run_node(node.kind, node.n, node.object, gathered.data(), from.size());
+}
+
+bool RegionNodes::call(std::span<PyObject* const> inputs, host::TraceRun*, std::vector<PyObject*>& outputs) {
+  REPRISE_CHECK(inputs.size() == input_count_,
+                "a region has " + std::to_string(input_count_) + " tensors, given " + std::to_string(inputs.size()));
+  std::vector<PyObject*> slots(slot_count_), gathered;
+  std::copy(inputs.begin(), inputs.end(), slots.begin());
+  std::copy(constants_.begin(), constants_.end(), slots.begin() + static_cast<ptrdiff_t>(input_count_));
+  bool ok = true;
+  for (const Node& node : nodes_) {
+    slots[node.slot] = run_one(node, slots, gathered);
+    if (slots[node.slot] == nullptr && PyErr_Occurred()) {
+      ok = false;
+      break;
+    }
+  }
+  if (ok) {
+    for (int32_t slot : outputs_) outputs.push_back(Py_NewRef(slots[slot]));
+  }
+  for (size_t i = input_count_ + constants_.size(); i < slot_count_; i++) Py_XDECREF(slots[i]);
+  return ok;
+}
+
+bool RegionNodes::run_state_nodes() {
+  if (!has_state_nodes_) return true;
+  std::vector<PyObject*> slots(slot_count_), gathered;
+  std::copy(constants_.begin(), constants_.end(), slots.begin() + static_cast<ptrdiff_t>(input_count_));
+  bool ok = true;
+  for (const Node& node : nodes_) {
+    if (trace::category_of(node.kind) != Category::State) continue;
+    slots[node.slot] = run_one(node, slots, gathered);
+    ok = slots[node.slot] != nullptr || !PyErr_Occurred();
+    if (!ok) break;
+  }
+  for (size_t i = input_count_ + constants_.size(); i < slot_count_; i++) Py_XDECREF(slots[i]);
+  return ok;
+}
+
+}  // namespace reprise::driver

@@ -1,0 +1,60 @@
+// The nodes of one region, cut out of their trace: what can be run again on other tensors, at any time.
+//
+// Owns its constants; outlives the entry it was made for, since autograd may differentiate twice long after. Threads:
+// the GIL is held. Used for tracing (aot), for differentiating twice, and to give FX graphs to custom backends.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "aot/region.h"
+#include "entry/entry.h"
+
+namespace reprise::driver {
+
+class RegionNodes final : public aot::RegionCallables {
+ public:
+  struct Node {
+    trace::NodeKind kind;
+    int32_t n = 0;
+    PyObject* object = nullptr;  // strong
+    uint32_t first_operand = 0;
+    uint32_t operand_count = 0;
+    int32_t slot = -1;  // of its value
+  };
+
+  /// `numbers`: what the region's numbers are from now on; borrowed.
+  RegionNodes(const entry::Entry& entry, const entry::RegionStep& step, std::span<PyObject* const> numbers);
+  ~RegionNodes() override;
+  RegionNodes(const RegionNodes&) = delete;
+  RegionNodes& operator=(const RegionNodes&) = delete;
+
+  bool call(std::span<PyObject* const> inputs, host::TraceRun* run, std::vector<PyObject*>& outputs) override;
+  /// Runs the torch-state nodes alone: native code leaves torch's state as it found it. False with an exception set.
+  bool run_state_nodes();
+
+  // Slots: inputs, constants, values.
+  size_t input_count() const { return input_count_; }
+  std::span<PyObject* const> constants() const { return constants_; }
+  std::span<const Node> nodes() const { return nodes_; }
+  std::span<const int32_t> operands(const Node& node) const {
+    return {operands_.data() + node.first_operand, node.operand_count};
+  }
+  std::span<const int32_t> outputs() const { return outputs_; }
+
+ private:
+  PyObject* run_one(const Node& node, std::vector<PyObject*>& slots, std::vector<PyObject*>& gathered) const;
+
+  size_t input_count_ = 0;
+  size_t slot_count_ = 0;
+  bool has_state_nodes_ = false;
+  std::vector<PyObject*> constants_;  // strong
+  std::vector<Node> nodes_;
+  std::vector<int32_t> operands_;
+  std::vector<int32_t> outputs_;
+};
+
+}  // namespace reprise::driver

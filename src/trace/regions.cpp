@@ -1,0 +1,227 @@
+#include "trace/regions.h"
+
+#include <algorithm>
+
+#include "host/torch/callables.h"
+
+namespace reprise::trace {
+
+namespace {
+
+class Planner {
+ public:
+  Planner(const Trace& trace, const Liveness& liveness, const RegionOptions& options)
+      : trace_(trace), liveness_(liveness), options_(options) {}
+
+  RegionPlan run() {
+    const size_t count = trace_.values.size();
+    plan_.region_of.assign(trace_.items.size(), -1);
+    plan_.deferred_of.assign(trace_.items.size(), -1);
+    is_excluded_.assign(trace_.items.size(), 0);
+    for (int32_t item : options_.excluded) is_excluded_[item] = 1;
+    is_varying_.assign(count, 0);
+    for (ValueId id : options_.varying) is_varying_[id] = 1;
+    find_constants();
+    find_carriers();
+    is_inside_.assign(count, 0);
+    is_deferred_value_.assign(count, 0);
+    input_of_.assign(count, -1);
+    for (size_t i = 0; i < trace_.items.size(); i++) add_item(static_cast<int32_t>(i));
+    close();
+    return std::move(plan_);
+  }
+
+ private:
+  bool is_live(ValueId id) const { return liveness_.is_live[id] != 0; }
+  const Value& value_of(ValueId id) const { return trace_.values[id]; }
+  bool is_constant(ValueId id) const { return id >= 0 && plan_.constants[id] != nullptr; }
+
+  void find_constants() {
+    plan_.constants.assign(trace_.values.size(), nullptr);
+    for (size_t id = 0; id < trace_.values.size(); id++) {
+      if (trace_.values[id].kind == NodeKind::Const) plan_.constants[id] = trace_.values[id].object;
+    }
+    for (const Guard& guard : trace_.guards) {
+      const bool is_fixed = guard.fact == FactKind::Identity || guard.fact == FactKind::Equal;
+      if (is_fixed && value_of(guard.value).is_pre) plan_.constants[guard.value] = guard.object;
+    }
+  }
+
+  // A tuple, list or slice that nobody changes.
+  void find_carriers() {
+    is_carrier_.assign(trace_.values.size(), 0);
+    for (const Item& item : trace_.items) {
+      if (item.guard >= 0) continue;
+      const Value& value = value_of(item.value);
+      const bool is_kind =
+          value.kind == NodeKind::Tuple || value.kind == NodeKind::List || value.kind == NodeKind::Slice;
+      if (!is_kind || value.object != nullptr) continue;
+      is_carrier_[item.value] = liveness_.first_mutation[item.value] == liveness_.first_mutation[item.value + 1];
+    }
+  }
+
+  // Can a torch node of the current region take it as an operand?
+  bool is_operand(ValueId id, int depth = 0) const {
+    if (id == kNoValue || depth > 8) return false;
+    if (is_constant(id)) return true;
+    const Value& value = value_of(id);
+    if (is_inside_[id]) return true;
+    if (is_deferred_value_[id] && !is_carrier_[id]) return false;
+    if (is_carrier_[id]) {
+      for (ValueId operand : trace_.operands(id)) {
+        if (!is_operand(operand, depth + 1)) return false;
+      }
+      return true;
+    }
+    if (value.type == ValueType::Tensor) return true;
+    return value.is_pre && is_varying_[id] == 0 && (value.type == ValueType::Number || value.type == ValueType::Plain);
+  }
+
+  bool can_run_inside(ValueId id) const {
+    const Value& value = value_of(id);
+    if (value.runs_python) return false;
+    const std::span<const ValueId> operands = trace_.operands(id);
+    size_t first = 0;
+    switch (value.kind) {
+      case NodeKind::TensorCall:
+      case NodeKind::StateCall: {
+        if (!is_constant(operands[0])) return false;
+        const host::TorchCallable callable = host::classify_torch_callable(plan_.constants[operands[0]]);
+        if (!callable.is_torch) return false;
+        using Kind = host::TorchCallableKind;
+        if (callable.kind == Kind::Opaque || callable.kind == Kind::Backward || callable.kind == Kind::Sync)
+          return false;
+        if (value.kind == NodeKind::TensorCall && callable.kind != Kind::Tensor) return false;
+        first = 1;
+        break;
+      }
+      case NodeKind::TensorUnary:
+      case NodeKind::TensorBinary:
+      case NodeKind::TensorCompare:
+      case NodeKind::TensorGetItem:
+      case NodeKind::TensorSetItem:
+        break;
+      case NodeKind::SequenceItem:
+        return is_inside_[operands[0]] && value.type == ValueType::Tensor;
+      default:
+        return false;
+    }
+    for (size_t i = first; i < operands.size(); i++) {
+      if (!is_operand(operands[i])) return false;
+    }
+    return true;
+  }
+
+  // Work that may wait until the region has run: it changes Python objects only.
+  bool can_be_deferred(ValueId id) const {
+    const Value& value = value_of(id);
+    switch (category_of(value.kind)) {
+      case Category::Alloc:
+        return value.kind != NodeKind::Iterator && value.kind != NodeKind::Generator &&
+               !(value.kind == NodeKind::Object && value.n != 0);
+      case Category::Mutate:
+        return value.kind == NodeKind::ListAppend || value.kind == NodeKind::SetAttribute ||
+               value.kind == NodeKind::SetItem || value.kind == NodeKind::SetCell;
+      default:
+        return false;
+    }
+  }
+
+  void add_item(int32_t index) {
+    const Item& item = trace_.items[index];
+    if (item.guard >= 0) {
+      if (!value_of(trace_.guards[item.guard].value).is_pre) close();
+      return;
+    }
+    const ValueId id = item.value;
+    if (value_of(id).is_pre || !is_live(id)) return;
+    if (is_excluded_[index] == 0 && can_run_inside(id)) {
+      const bool is_start = current_.tensor_node_count == 0;
+      if (is_start && !can_start_at(id)) {
+        close();
+        return;
+      }
+      add_inside(index);
+      return;
+    }
+    if (current_.tensor_node_count > 0 && can_be_deferred(id)) {
+      current_.deferred.push_back(index);
+      is_deferred_value_[id] = 1;
+      deferred_.push_back(id);
+      return;
+    }
+    close();
+  }
+
+  bool can_start_at(ValueId id) const {
+    const int32_t snapshot = value_of(id).snapshot;
+    return snapshot >= 0 && trace_.snapshots[snapshot].is_exact && value_of(id).kind != NodeKind::StateCall;
+  }
+
+  void add_inside(int32_t index) {
+    const ValueId id = trace_.items[index].value;
+    const Value& value = value_of(id);
+    for (ValueId operand : trace_.operands(id)) take_operand(operand);
+    current_.items.push_back(index);
+    is_inside_[id] = 1;
+    inside_.push_back(id);
+    if (current_.first_item < 0) {
+      current_.first_item = index;
+      current_.snapshot = value.snapshot;
+    }
+    current_.last_item = index;
+    current_.tensor_node_count += category_of(value.kind) == Category::Tensor;
+  }
+
+  void take_operand(ValueId id) {
+    if (id == kNoValue || is_constant(id) || is_inside_[id]) return;
+    if (is_carrier_[id]) {
+      for (ValueId operand : trace_.operands(id)) take_operand(operand);
+      current_.items.push_back(value_of(id).item);
+      is_inside_[id] = 2;  // inside, but it stays what it is outside
+      inside_.push_back(id);
+      return;
+    }
+    if (input_of_[id] == region_count_) return;
+    input_of_[id] = region_count_;
+    (value_of(id).type == ValueType::Tensor ? current_.tensors : current_.numbers).push_back(id);
+  }
+
+  void close() {
+    if (current_.tensor_node_count >= options_.min_nodes) {
+      const auto region = static_cast<int32_t>(plan_.regions.size());
+      for (int32_t item : current_.items) {
+        if (!is_carrier_[trace_.items[item].value]) plan_.region_of[item] = region;
+      }
+      // What was deferred behind the last node need not wait.
+      std::erase_if(current_.deferred, [&](int32_t item) { return item > current_.last_item; });
+      for (int32_t item : current_.deferred) plan_.deferred_of[item] = region;
+      plan_.regions.push_back(std::move(current_));
+    }
+    for (ValueId id : inside_) is_inside_[id] = 0;
+    inside_.clear();
+    for (ValueId id : deferred_) is_deferred_value_[id] = 0;
+    deferred_.clear();
+    current_ = Region();
+    region_count_++;
+  }
+
+  const Trace& trace_;
+  const Liveness& liveness_;
+  const RegionOptions& options_;
+  std::vector<uint8_t> is_excluded_;  // by item
+  RegionPlan plan_;
+  Region current_;
+  std::vector<uint8_t> is_varying_, is_carrier_, is_inside_, is_deferred_value_;  // by value
+  std::vector<int32_t> input_of_;  // by value: of which try at a region it is an input
+  std::vector<ValueId> inside_, deferred_;
+  int32_t region_count_ = 0;
+};
+
+}  // namespace
+
+RegionPlan plan_regions(const Trace& trace, const Liveness& liveness, const RegionOptions& options) {
+  return Planner(trace, liveness, options).run();
+}
+
+}  // namespace reprise::trace

@@ -1,0 +1,54 @@
+// Regions: runs of torch calls that can become one piece of native code.
+//
+// A region is a maximal run of torch and torch-state nodes between late guards and reads of tensor data. What else
+// stands among them (allocations, stores into Python objects) is *deferred*: it runs behind the region, in order.
+// Tuples, lists and slices that only carry arguments are made inside, once for each region that needs them. When native
+// code fails, nothing of the region has happened: the frames of `snapshot`, in front of its first node, go on in
+// CPython, which raises where eager raises. So a region begins at a node whose snapshot is exact.
+//
+// Plain data. No Python is called.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "trace/liveness.h"
+#include "trace/trace.h"
+
+namespace reprise::trace {
+
+struct Region {
+  std::vector<int32_t> items;     // its nodes, and the carriers they need, in an order that can be executed
+  std::vector<ValueId> tensors;   // from outside; by first use
+  std::vector<ValueId> numbers;   // from outside: pre numbers and tuples of such, not known from the guards
+  std::vector<int32_t> deferred;  // items that run behind it
+  int32_t first_item = -1;
+  int32_t last_item = -1;
+  int32_t snapshot = -1;
+  int32_t tensor_node_count = 0;
+};
+
+struct RegionPlan {
+  std::vector<Region> regions;
+  std::vector<int32_t> region_of;    // by item: the region it runs in, or -1
+  std::vector<int32_t> deferred_of;  // by item: the region it runs behind, or -1
+  std::vector<PyObject*> constants;  // by value: what the entry guards (or the value itself) say it is; borrowed
+
+  /// Where an item's work is done: the last item of its region, or itself.
+  int32_t position_of(int32_t item) const {
+    if (item < 0 || static_cast<size_t>(item) >= region_of.size()) return item;
+    const int32_t region = region_of[item] >= 0 ? region_of[item] : deferred_of[item];
+    return region >= 0 ? regions[region].last_item : item;
+  }
+};
+
+struct RegionOptions {
+  int32_t min_nodes = 0;          // torch nodes that make a region; 0: no regions
+  std::vector<int32_t> excluded;  // items that run as steps of their own
+  std::vector<ValueId> varying;   // numbers that change from run to run: what uses them runs as steps
+};
+
+/// `liveness` is that of the trace without regions. Values that are no tensors may leave a region: see make_entry.
+RegionPlan plan_regions(const Trace& trace, const Liveness& liveness, const RegionOptions& options);
+
+}  // namespace reprise::trace
