@@ -132,8 +132,7 @@ struct REPRISE_EXPORT Lowered {
 inline TensorId get_tensor(graph::ValueId id) { return TensorId(id.index()); }
 
 struct Options {
-  bool only_extern = false;   // no LoopOp at all: backend aot_eager
-  bool keep_rounding = true;  // half types are rounded after every op, as eager does
+  bool only_extern = false;  // no LoopOp at all: backend aot_eager
 };
 
 // Linear in the size of the graph. The graph is functional and verified.

@@ -290,9 +290,8 @@ class Assembler {
     const bool is_reduction = lowered_.get(writer.op).is_reduction;
     for (const Member& member : group.members) {
       bool is_reader = false;
-      for_each_access(lowered_, lowered_.get(member.op), [&](const Access& access) {
-        is_reader |= get_storage(access.tensor) == from.storage;
-      });
+      for_each_access(lowered_, lowered_.get(member.op),
+                      [&](const Access& access) { is_reader |= get_storage(access.tensor) == from.storage; });
       if (!is_reader || &member == &writer) continue;
       if (has_later || (is_reduction && !member.is_full)) return false;
     }

@@ -31,8 +31,13 @@ constexpr std::int32_t kNone = -1;
 
 class Emitter {
  public:
-  Emitter(const Lowered& lowered, const graph::Graph& graph, const Group& group)
-      : lowered_(lowered), graph_(graph), group_(group), space_(group.space), cols_(group.cols) {}
+  Emitter(const Lowered& lowered, const graph::Graph& graph, const Group& group, bool keep_rounding)
+      : lowered_(lowered),
+        graph_(graph),
+        group_(group),
+        keep_rounding_(keep_rounding),
+        space_(group.space),
+        cols_(group.cols) {}
 
   Emitted run() {
     collect_functions();
@@ -478,7 +483,7 @@ class Emitter {
       case ScalarOp::Load:
         return remember(number, emit_load(m, number, node));
       case ScalarOp::Cast:
-        return remember(number, builder_.cast(emit(m, node.operands[0]), node.dtype));
+        return remember(number, emit_cast(emit(m, node.operands[0]), node.dtype));
       case ScalarOp::Bitcast:
         return remember(number, builder_.bitcast(emit(m, node.operands[0]), node.dtype));
       case ScalarOp::Math: {
@@ -493,6 +498,14 @@ class Emitter {
         return remember(number, builder_.op(node.op, operands[0], operands[1], operands[2]));
       }
     }
+  }
+
+  ValueId emit_cast(ValueId value, DType dtype) {
+    const kernel::Node& node = builder_.peek().get(value);
+    const bool is_half = node.dtype == DType::Float16 || node.dtype == DType::BFloat16;
+    if (!keep_rounding_ && is_half && node.op == ScalarOp::Cast && builder_.get_dtype(node.operands[0]) == dtype)
+      return node.operands[0];
+    return builder_.cast(value, dtype);
   }
 
   ValueId emit_load(std::size_t m, std::uint32_t number, const ExprNode& node) {
@@ -795,6 +808,7 @@ class Emitter {
   const Lowered& lowered_;
   const graph::Graph& graph_;
   const Group& group_;
+  const bool keep_rounding_;
   VarSpace space_;
   std::uint32_t cols_;
   Emitted result_;
@@ -827,8 +841,8 @@ class Emitter {
 
 }  // namespace
 
-Emitted emit_group(const Lowered& lowered, const graph::Graph& graph, const Group& group) {
-  return Emitter(lowered, graph, group).run();
+Emitted emit_group(const Lowered& lowered, const graph::Graph& graph, const Group& group, bool keep_rounding) {
+  return Emitter(lowered, graph, group, keep_rounding).run();
 }
 
 }  // namespace reprise::schedule

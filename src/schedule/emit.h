@@ -33,6 +33,7 @@ struct Emitted {
   std::int64_t unit_work = 1;
 };
 
-Emitted emit_group(const Lowered& lowered, const graph::Graph& graph, const Group& group);
+// Without `keep_rounding`, a value that is cast to a half type and back inside of the kernel stays what it was.
+Emitted emit_group(const Lowered& lowered, const graph::Graph& graph, const Group& group, bool keep_rounding);
 
 }  // namespace reprise::schedule

@@ -270,7 +270,8 @@ class Grouper {
   Added join(std::int32_t item, OpIndex index) {
     Group& group = result_.groups[result_.items[item].group];
     const Op& op = lowered_.get(index);
-    if (group.members.size() >= kMaxMembers || group.node_count + (op.last_expr - op.first_expr) > kMaxNodes) return Added::No;
+    if (group.members.size() >= kMaxMembers || group.node_count + (op.last_expr - op.first_expr) > kMaxNodes)
+      return Added::No;
     const std::size_t first_member = group.members.size();
     const std::size_t first_touch = group.touches.size();
     const std::uint32_t node_count = group.node_count;

@@ -77,8 +77,8 @@ struct Group {
   bool has_reduction = false;
   std::vector<Member> members;  // in an order that computes before it uses
   std::vector<Touch> touches;
-  VarIndex linear;      // row-major index in the box of the first op
-  VarIndex row_linear;  // the same over the kept dimensions of the first reduction
+  VarIndex linear;               // row-major index in the box of the first op
+  VarIndex row_linear;           // the same over the kept dimensions of the first reduction
   std::uint32_t node_count = 0;  // of the members' expressions
 };
 

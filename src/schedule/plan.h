@@ -11,6 +11,10 @@
 // - Equal kernels are one code. codes[i].key is the hash of kernels[i]; codegen adds target and tier.
 // - Results of an extern step are flat: lists among them are expanded, in the order of the graph's node. An in-place op
 //   writes the slots it is given; results that are its arguments are invalid ids.
+// - An extern step with `outs` names the out= overload ("aten::mm.out"): the arguments are the functional overload's,
+//   the outs go behind them, and nothing is returned.
+// - A view step may be relative: offset of its slot minus that of the source, added to where the source's data is. So
+//   inputs may start anywhere in their storages.
 // Plain data. Deterministic: equal graphs give equal plans.
 #pragma once
 

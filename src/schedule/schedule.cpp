@@ -37,17 +37,18 @@ std::string find_symbolic(const graph::Graph& graph) {
 base::Result<Plan> make_plan(const graph::Graph& graph, const Options& options) {
   if (std::string text = find_symbolic(graph); !text.empty())
     return base::Unsupported{base::UnsupportedCode::SymbolicSize, std::move(text)};
-  const Lowered lowered = lower::lower(graph, {options.only_extern, true});
+  const Lowered lowered = lower::lower(graph, {options.only_extern});
   const std::vector<bool> is_root = find_roots(graph);
   const Grouping grouping = make_groups(lowered, graph, is_root, {options.fuse});
   std::vector<Emitted> emitted;
   emitted.reserve(grouping.groups.size());
-  for (const Group& group : grouping.groups) emitted.push_back(emit_group(lowered, graph, group));
+  for (const Group& group : grouping.groups)
+    emitted.push_back(emit_group(lowered, graph, group, options.keep_rounding));
   return assemble(graph, lowered, grouping, std::move(emitted), options);
 }
 
 std::string print_groups(const graph::Graph& graph, const Options& options) {
-  const Lowered lowered = lower::lower(graph, {options.only_extern, true});
+  const Lowered lowered = lower::lower(graph, {options.only_extern});
   return print(make_groups(lowered, graph, find_roots(graph), {options.fuse}), lowered);
 }
 

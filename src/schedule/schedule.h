@@ -15,10 +15,11 @@
 namespace reprise::schedule {
 
 struct Options {
-  bool only_extern = false;  // backend aot_eager: no kernels
-  bool fuse = true;          // false: one kernel an op
-  bool reuse_memory = true;  // false: every temporary has memory of its own
-  bool write_inputs = true;  // a Copy effect may be done by the kernel or in-place op that computes the value
+  bool only_extern = false;   // backend aot_eager: no kernels
+  bool fuse = true;           // false: one kernel an op
+  bool reuse_memory = true;   // false: every temporary has memory of its own
+  bool keep_rounding = true;  // half types are rounded between fused ops, as eager does; false: numerics="fast"
+  bool write_inputs = true;   // a Copy effect may be done by the kernel or in-place op that computes the value
 };
 
 REPRISE_EXPORT base::Result<Plan> make_plan(const graph::Graph& graph, const Options& options = {});

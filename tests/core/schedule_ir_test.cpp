@@ -2,7 +2,8 @@
 //
 // A file is a list of cases. A case is
 //     // a sentence
-//     show: lower groups kernels program      (what is printed, in this order)
+//     show: lower groups kernels program      (what is printed, in this order; "done": which effects the program has
+//                                             done; "fast": without rounding inside of kernels)
 //     <functional graph>
 //     ----
 //     <expected text>
@@ -57,7 +58,9 @@ std::string run_case(const std::string& words, const std::string& text) {
     return "line " + std::to_string(error->line) + " of the graph: " + error->text + "\n";
   const graph::Graph& graph = std::get<graph::Graph>(parsed);
   if (const std::string error = graph::find_graph_error(graph); !error.empty()) return error + "\n";
-  auto plan = schedule::make_plan(graph);
+  schedule::Options options;
+  options.keep_rounding = words.find("fast") == std::string::npos;
+  auto plan = schedule::make_plan(graph, options);
   if (!plan) return "unsupported: " + plan.unsupported().text + "\n";
   if (const std::string error = program::verify(plan.value().program); !error.empty()) return error + "\n";
   std::string found;
