@@ -584,14 +584,23 @@ def add_cases(runner, parts):
         runner.add(name, args, exact, (name, str(args[0].dtype) if isinstance(args[0], torch.Tensor) else "", shapes))
 
 
+def run(run_plan, parts):
+    """0 if every case of the ops with one of `parts` in their names agrees (all ops for no parts), else 1."""
+    torch.manual_seed(SEED)
+    uses_mkldnn = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)  # oneDNN's gelu is not eager's own
+    try:
+        runner = Runner(run_plan)
+        add_cases(runner, parts)
+        print(f"seed {SEED}, {len(runner.batch)} cases")
+        return runner.run()
+    finally:
+        torch._C._set_mkldnn_enabled(uses_mkldnn)
+
+
 def main():
     arguments = [a for a in sys.argv[1:] if not a.startswith("--")]
-    torch.manual_seed(SEED)
-    torch._C._set_mkldnn_enabled(False)  # oneDNN's gelu is not eager's own
-    runner = Runner(arguments[0])
-    add_cases(runner, arguments[1:])
-    print(f"seed {SEED}, {len(runner.batch)} cases")
-    return runner.run()
+    return run(arguments[0], arguments[1:])
 
 
 if __name__ == "__main__":
