@@ -1,3 +1,4 @@
+#include <bit>
 #include <charconv>
 #include <string>
 
@@ -107,6 +108,9 @@ class Printer {
         for (const Argument& element : argument.elements) text += (text.size() == 1 ? "" : ", ") + get_text_of(element);
         return text + "]";
       }
+      case ArgumentKind::Complex:
+        return "complex(" + get_text_of(argument.real) + ", " + get_text_of(std::bit_cast<double>(argument.number)) +
+               ")";
       case ArgumentKind::DType:
         return std::string(types::get_dtype_name(static_cast<types::DType>(argument.number)));
       case ArgumentKind::Device:
