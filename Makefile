@@ -33,7 +33,10 @@ test-core: env  ## tests of the C++ core, without Python and torch
 	build/core/tests/reprise_core_tests
 
 test-python: build  ## tests with PyTorch
-	$(PY) -m pytest -q tests
+	@status=0; \
+	$(PY) -m pytest -q tests || status=1; \
+	$(PY) -m pytest -q tests/aot || status=1; \
+	exit $$status
 
 test-host: env  ## host half without torch, on every CPython 3.11 to 3.13 found
 	@tools/test_host.sh $(VENV)
