@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 namespace reprise::capture {
 
@@ -93,8 +94,14 @@ Table* make_table() {
 }  // namespace
 
 const CallableRow& find_callable(PyObject* callable) {
-  static Table* table = make_table();
+  // Making it imports modules, whose Python code may come back here: it then knows of no callable yet.
+  static Table* table = nullptr;
+  static bool is_making = false;
   static const CallableRow kUnknown;
+  if (table == nullptr) {
+    if (std::exchange(is_making, true)) return kUnknown;
+    table = make_table();
+  }
   auto found = table->find(callable);
   return found == table->end() ? kUnknown : found->second;
 }

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "capture/callables.h"
 #include "capture/quiet_frames.h"
 #include "capture/recorder.h"
 #include "capture/type_names.h"
@@ -13,6 +14,7 @@ namespace reprise::capture {
 
 Recorder::Recorder(const RecorderOptions& options, PyThreadState* thread)
     : options_(options), thread_(thread), trace_(std::make_unique<trace::Trace>()) {
+  find_callable(Py_None);  // makes the table, which may import modules, before anything is recorded
   trace_->state_word = host::capture_state_word();
   if (host::stamps_have_tags()) {
     PyObject* fresh = PyDict_New();

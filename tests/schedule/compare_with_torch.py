@@ -18,8 +18,15 @@ from pathlib import Path
 import torch
 
 NAMES = {
-    torch.bool: "bool", torch.uint8: "uint8", torch.int8: "int8", torch.int16: "int16", torch.int32: "int32",
-    torch.int64: "int64", torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32",
+    torch.bool: "bool",
+    torch.uint8: "uint8",
+    torch.int8: "int8",
+    torch.int16: "int16",
+    torch.int32: "int32",
+    torch.int64: "int64",
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.float32: "float32",
     torch.float64: "float64",
 }
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -165,62 +172,145 @@ def binary(name, dtypes=ALL, args=(), exact=True, number=None, **options):
 
 POSITIVE = {"low": 0.01, "high": 5.0}
 CASES = [
-    unary("neg", SIGNED), unary("abs", SIGNED), unary("sign", ALL), unary("square", SIGNED), unary("floor", SIGNED),
-    unary("ceil", SIGNED), unary("round", SIGNED), unary("trunc", SIGNED), unary("frac"), unary("bitwise_not", INTS),
-    unary("logical_not", ALL), unary("isnan", ALL), unary("isinf", ALL), unary("signbit", SIGNED),
-    unary("isposinf", ALL), unary("isneginf", ALL), unary("isfinite", ALL),
-    unary("nan_to_num", FLOATS, (None, None, None)), unary("nan_to_num", FLOATS, (1.5, 2.0, -2.0)),
-    unary("exp", ALL, exact=False), unary("exp2", ALL, exact=False), unary("expm1", ALL, exact=False),
-    unary("log", ALL, exact=False), unary("log2", ALL, exact=False), unary("log10", ALL, exact=False),
-    unary("log1p", ALL, exact=False), unary("sqrt", ALL, exact=False), unary("rsqrt", FLOATS[:2] + INTS),
-    unary("rsqrt", FLOATS[2:], exact=False), unary("reciprocal", ALL),
-    unary("sin", ALL, exact=False), unary("cos", ALL, exact=False), unary("tan", ALL, exact=False),
-    unary("asin", ALL, exact=False), unary("acos", ALL, exact=False), unary("atan", ALL, exact=False),
-    unary("sinh", ALL, exact=False), unary("cosh", ALL, exact=False), unary("tanh", ALL, exact=False),
-    unary("asinh", ALL, exact=False), unary("acosh", ALL, exact=False), unary("atanh", ALL, exact=False),
-    unary("erf", ALL, exact=False), unary("erfc", ALL, exact=False), unary("lgamma", ALL, exact=False),
-    unary("deg2rad"), unary("rad2deg"),
-    unary("relu", SIGNED), unary("sigmoid", ALL, exact=False), unary("silu", exact=False),
-    unary("gelu", args=("none",), exact=False), unary("gelu", args=("tanh",), exact=False),
-    unary("hardtanh", args=(-1.0, 1.5)), unary("leaky_relu", args=(0.01,)), unary("threshold", args=(0.5, 0.25)),
-    unary("elu", args=(1.2, 1.1, 0.9), exact=False), unary("hardswish"), unary("hardsigmoid"),
-    unary("softplus", args=(1.5, 3.0), exact=False), unary("mish", exact=False),
-    unary("clamp", SIGNED, (-2, 3)), unary("clamp", FLOATS, (None, 0.3)), unary("clamp_min", SIGNED, (1,)),
-    unary("clamp_max", SIGNED, (1,)), unary("clone", ALL, ({"memory_format": None},)),
-    unary("pow.Tensor_Scalar", FLOATS, (2,)), unary("pow.Tensor_Scalar", FLOATS, (3.0,)),
-    unary("pow.Tensor_Scalar", FLOATS, (0.5,), exact=False), unary("pow.Tensor_Scalar", FLOATS, (-0.5,), exact=False),
-    unary("pow.Tensor_Scalar", FLOATS, (-1.0,)), unary("pow.Tensor_Scalar", FLOATS, (-2.0,)),
-    unary("pow.Tensor_Scalar", FLOATS, (0.0,)), unary("pow.Tensor_Scalar", FLOATS, (1.0,)),
-    unary("pow.Tensor_Scalar", FLOATS, (2.7,), exact=False), unary("pow.Tensor_Scalar", INTS, (3,)),
-    unary("tril", ALL, (0,), shapes=[(5, 7), (3, 4, 4)]), unary("triu", ALL, (-1,), shapes=[(5, 7)]),
-    unary("flip", ALL, ([0],)), unary("flip", ALL, ([0, -1],), shapes=[(3, 5, 8)]),
-    binary("add.Tensor", ALL, (1,)), binary("add.Tensor", SIGNED, (2,)), binary("add.Tensor", FLOATS, (0.3,)),
-    binary("sub.Tensor", SIGNED, (1,)), binary("sub.Tensor", FLOATS, (0.3,)), binary("rsub.Tensor", SIGNED, (1,)),
-    binary("mul.Tensor"), binary("div.Tensor"), binary("maximum"), binary("minimum"), binary("fmax", exact=False),
+    unary("neg", SIGNED),
+    unary("abs", SIGNED),
+    unary("sign", ALL),
+    unary("square", SIGNED),
+    unary("floor", SIGNED),
+    unary("ceil", SIGNED),
+    unary("round", SIGNED),
+    unary("trunc", SIGNED),
+    unary("frac"),
+    unary("bitwise_not", INTS),
+    unary("logical_not", ALL),
+    unary("isnan", ALL),
+    unary("isinf", ALL),
+    unary("signbit", SIGNED),
+    unary("isposinf", ALL),
+    unary("isneginf", ALL),
+    unary("isfinite", ALL),
+    unary("nan_to_num", FLOATS, (None, None, None)),
+    unary("nan_to_num", FLOATS, (1.5, 2.0, -2.0)),
+    unary("exp", ALL, exact=False),
+    unary("exp2", ALL, exact=False),
+    unary("expm1", ALL, exact=False),
+    unary("log", ALL, exact=False),
+    unary("log2", ALL, exact=False),
+    unary("log10", ALL, exact=False),
+    unary("log1p", ALL, exact=False),
+    unary("sqrt", ALL, exact=False),
+    unary("rsqrt", FLOATS[:2] + INTS),
+    unary("rsqrt", FLOATS[2:], exact=False),
+    unary("reciprocal", ALL),
+    unary("sin", ALL, exact=False),
+    unary("cos", ALL, exact=False),
+    unary("tan", ALL, exact=False),
+    unary("asin", ALL, exact=False),
+    unary("acos", ALL, exact=False),
+    unary("atan", ALL, exact=False),
+    unary("sinh", ALL, exact=False),
+    unary("cosh", ALL, exact=False),
+    unary("tanh", ALL, exact=False),
+    unary("asinh", ALL, exact=False),
+    unary("acosh", ALL, exact=False),
+    unary("atanh", ALL, exact=False),
+    unary("erf", ALL, exact=False),
+    unary("erfc", ALL, exact=False),
+    unary("lgamma", ALL, exact=False),
+    unary("deg2rad"),
+    unary("rad2deg"),
+    unary("relu", SIGNED),
+    unary("sigmoid", ALL, exact=False),
+    unary("silu", exact=False),
+    unary("gelu", args=("none",), exact=False),
+    unary("gelu", args=("tanh",), exact=False),
+    unary("hardtanh", args=(-1.0, 1.5)),
+    unary("leaky_relu", args=(0.01,)),
+    unary("threshold", args=(0.5, 0.25)),
+    unary("elu", args=(1.2, 1.1, 0.9), exact=False),
+    unary("hardswish"),
+    unary("hardsigmoid"),
+    unary("softplus", args=(1.5, 3.0), exact=False),
+    unary("mish", exact=False),
+    unary("clamp", SIGNED, (-2, 3)),
+    unary("clamp", FLOATS, (None, 0.3)),
+    unary("clamp_min", SIGNED, (1,)),
+    unary("clamp_max", SIGNED, (1,)),
+    unary("clone", ALL, ({"memory_format": None},)),
+    unary("pow.Tensor_Scalar", FLOATS, (2,)),
+    unary("pow.Tensor_Scalar", FLOATS, (3.0,)),
+    unary("pow.Tensor_Scalar", FLOATS, (0.5,), exact=False),
+    unary("pow.Tensor_Scalar", FLOATS, (-0.5,), exact=False),
+    unary("pow.Tensor_Scalar", FLOATS, (-1.0,)),
+    unary("pow.Tensor_Scalar", FLOATS, (-2.0,)),
+    unary("pow.Tensor_Scalar", FLOATS, (0.0,)),
+    unary("pow.Tensor_Scalar", FLOATS, (1.0,)),
+    unary("pow.Tensor_Scalar", FLOATS, (2.7,), exact=False),
+    unary("pow.Tensor_Scalar", INTS, (3,)),
+    unary("tril", ALL, (0,), shapes=[(5, 7), (3, 4, 4)]),
+    unary("triu", ALL, (-1,), shapes=[(5, 7)]),
+    unary("flip", ALL, ([0],)),
+    unary("flip", ALL, ([0, -1],), shapes=[(3, 5, 8)]),
+    binary("add.Tensor", ALL, (1,)),
+    binary("add.Tensor", SIGNED, (2,)),
+    binary("add.Tensor", FLOATS, (0.3,)),
+    binary("sub.Tensor", SIGNED, (1,)),
+    binary("sub.Tensor", FLOATS, (0.3,)),
+    binary("rsub.Tensor", SIGNED, (1,)),
+    binary("mul.Tensor"),
+    binary("div.Tensor"),
+    binary("maximum"),
+    binary("minimum"),
+    binary("fmax", exact=False),
     binary("fmin", exact=False),
-    binary("add.Tensor", ALL, (1,), number=2), binary("add.Tensor", FLOATS + INTS, (1,), number=0.1),
-    binary("mul.Tensor", ALL, number=0.1), binary("div.Tensor", ALL, number=3), binary("div.Tensor", ALL, number=0.7),
-    binary("sub.Tensor", SIGNED, (1,), number=0.1), binary("rsub.Scalar", SIGNED, (1,), scalar=0.1),
-    binary("mul.Scalar", SIGNED, scalar=0.1), binary("mul.Tensor", INTS, number=3),
-    binary("floor_divide", INTS, number=3), binary("floor_divide", INTS[:-1], number=-3),
-    binary("remainder.Scalar", INTS, scalar=3), binary("remainder.Scalar", INTS[:-1], scalar=-4),
-    binary("fmod.Scalar", INTS, scalar=3), binary("div.Tensor_mode", INTS, ({"rounding_mode": "floor"},), number=3),
+    binary("add.Tensor", ALL, (1,), number=2),
+    binary("add.Tensor", FLOATS + INTS, (1,), number=0.1),
+    binary("mul.Tensor", ALL, number=0.1),
+    binary("div.Tensor", ALL, number=3),
+    binary("div.Tensor", ALL, number=0.7),
+    binary("sub.Tensor", SIGNED, (1,), number=0.1),
+    binary("rsub.Scalar", SIGNED, (1,), scalar=0.1),
+    binary("mul.Scalar", SIGNED, scalar=0.1),
+    binary("mul.Tensor", INTS, number=3),
+    binary("floor_divide", INTS, number=3),
+    binary("floor_divide", INTS[:-1], number=-3),
+    binary("remainder.Scalar", INTS, scalar=3),
+    binary("remainder.Scalar", INTS[:-1], scalar=-4),
+    binary("fmod.Scalar", INTS, scalar=3),
+    binary("div.Tensor_mode", INTS, ({"rounding_mode": "floor"},), number=3),
     binary("div.Tensor_mode", INTS, ({"rounding_mode": "trunc"},), number=3),
     binary("div.Tensor_mode", FLOATS, ({"rounding_mode": "trunc"},)),
-    binary("copysign.Tensor", FLOATS), binary("pow.Tensor_Tensor", FLOATS, exact=False),
+    binary("copysign.Tensor", FLOATS),
+    binary("pow.Tensor_Tensor", FLOATS, exact=False),
     binary("xlogy.Tensor", FLOATS, exact=False),
-    binary("bitwise_and.Tensor", INTS + [torch.bool]), binary("bitwise_or.Tensor", INTS + [torch.bool]),
-    binary("bitwise_xor.Tensor", INTS + [torch.bool]), binary("bitwise_and.Scalar", INTS, scalar=6),
-    binary("bitwise_left_shift.Tensor", INTS), binary("bitwise_right_shift.Tensor", INTS),
-    binary("eq.Tensor"), binary("ne.Tensor"), binary("lt.Tensor"), binary("le.Tensor"), binary("gt.Tensor"),
-    binary("ge.Tensor"), binary("eq.Scalar", ALL, scalar=0.1), binary("lt.Scalar", ALL, scalar=0.1),
-    binary("ge.Scalar", ALL, scalar=2), binary("gt.Scalar", ALL, scalar=2.5),
-    binary("logical_and"), binary("logical_or"), binary("logical_xor"),
-    binary("sigmoid_backward", FLOATS), binary("tanh_backward", FLOATS), binary("threshold_backward", FLOATS, (0,)),
+    binary("bitwise_and.Tensor", INTS + [torch.bool]),
+    binary("bitwise_or.Tensor", INTS + [torch.bool]),
+    binary("bitwise_xor.Tensor", INTS + [torch.bool]),
+    binary("bitwise_and.Scalar", INTS, scalar=6),
+    binary("bitwise_left_shift.Tensor", INTS),
+    binary("bitwise_right_shift.Tensor", INTS),
+    binary("eq.Tensor"),
+    binary("ne.Tensor"),
+    binary("lt.Tensor"),
+    binary("le.Tensor"),
+    binary("gt.Tensor"),
+    binary("ge.Tensor"),
+    binary("eq.Scalar", ALL, scalar=0.1),
+    binary("lt.Scalar", ALL, scalar=0.1),
+    binary("ge.Scalar", ALL, scalar=2),
+    binary("gt.Scalar", ALL, scalar=2.5),
+    binary("logical_and"),
+    binary("logical_or"),
+    binary("logical_xor"),
+    binary("sigmoid_backward", FLOATS),
+    binary("tanh_backward", FLOATS),
+    binary("threshold_backward", FLOATS, (0,)),
     binary("hardtanh_backward", FLOATS, (-1.0, 1.0), special=False),
     binary("leaky_relu_backward", FLOATS, (0.1, False)),
-    binary("hardswish_backward", FLOATS), binary("hardsigmoid_backward", FLOATS),
-    binary("softplus_backward", FLOATS, (1.5, 3.0), exact=False), binary("silu_backward", FLOATS, exact=False),
+    binary("hardswish_backward", FLOATS),
+    binary("hardsigmoid_backward", FLOATS),
+    binary("softplus_backward", FLOATS, (1.5, 3.0), exact=False),
+    binary("silu_backward", FLOATS, exact=False),
     binary("gelu_backward", FLOATS, ({"approximate": "none"},), exact=False),
     binary("gelu_backward", FLOATS, ({"approximate": "tanh"},), exact=False),
     ("elu_backward", "elu_backward", FLOATS, (), False, {}),
@@ -230,8 +320,10 @@ CASES = [
     ("ternary", "addcdiv", FLOATS, ({"value": 1},), True, {}),
     ("ternary", "lerp.Tensor", FLOATS, (), True, {}),
     ("ternary", "clamp.Tensor", FLOATS + INTS, (), True, {}),
-    binary("lerp.Scalar", FLOATS, (0.3,)), binary("lerp.Scalar", FLOATS, (0.8,)),
-    ("where", "where.self", ALL, (), True, {}), ("masked_fill", "masked_fill.Scalar", ALL, (), True, {}),
+    binary("lerp.Scalar", FLOATS, (0.3,)),
+    binary("lerp.Scalar", FLOATS, (0.8,)),
+    ("where", "where.self", ALL, (), True, {}),
+    ("masked_fill", "masked_fill.Scalar", ALL, (), True, {}),
 ]
 
 
@@ -285,6 +377,7 @@ def reductions():
 
 def make_others(generator):
     """(name, args, dtype) of norms, losses, indirect reads, copies and factories."""
+
     def new(shape, dtype, **options):
         return make(shape, dtype, generator, special=False, **options)
 
@@ -307,8 +400,10 @@ def make_others(generator):
             yield "_native_batch_norm_legit_functional", (x, w, b, mean, var, True, 0.1, 1e-5)
             yield "_native_batch_norm_legit.no_stats", (x, w, b, True, 0.1, 1e-5)
             out, save_mean, save_inverse = torch.ops.aten._native_batch_norm_legit.no_stats(x, w, b, True, 0.1, 1e-5)
-            yield "native_batch_norm_backward", (new((2, 6, 5, 4), dtype), x, w, mean, var, save_mean, save_inverse,
-                                                 True, 1e-5, [True, True, True])
+            yield (
+                "native_batch_norm_backward",
+                (new((2, 6, 5, 4), dtype), x, w, mean, var, save_mean, save_inverse, True, 1e-5, [True, True, True]),
+            )
         for dim in (0, 1):
             y = torch.softmax(new((7, 9), dtype), dim)
             yield "_softmax_backward_data", (new((7, 9), dtype), y, dim, dtype)
@@ -342,8 +437,18 @@ def make_others(generator):
         for reduction in (1, 2):
             for weight in (None, new((9,), dtype, low=0.1)):
                 yield "nll_loss_forward", (new((8, 9), dtype), target, weight, reduction, -100)
-                yield "nll_loss_backward", (new((), dtype), new((8, 9), dtype), target, weight, reduction, -100,
-                                            torch.tensor(7.0, dtype=dtype))
+                yield (
+                    "nll_loss_backward",
+                    (
+                        new((), dtype),
+                        new((8, 9), dtype),
+                        target,
+                        weight,
+                        reduction,
+                        -100,
+                        torch.tensor(7.0, dtype=dtype),
+                    ),
+                )
         places = torch.randint(0, 11, (4, 3), generator=generator)
         yield "embedding", (new((11, 6), dtype), places, -1, False, False)
         yield "index_select", (new((5, 11, 3), dtype), 1, places[0])
@@ -472,7 +577,7 @@ class Runner:
             place += 1
             if not ok:
                 (length,) = struct.unpack_from("<I", data, place)
-                text = data[place + 4:place + 4 + length].decode()
+                text = data[place + 4 : place + 4 + length].decode()
                 place += 4 + length
                 target = unlowered if text.startswith("a library call") else failed
                 target.setdefault(label[0], []).append((label, text))
@@ -480,7 +585,7 @@ class Runner:
             problem = None
             for k, out in enumerate(outs):
                 size = len(result_bytes(out))
-                found = from_bytes(data[place:place + size], out)
+                found = from_bytes(data[place : place + size], out)
                 place += size
                 problem = problem or self.compare(found, out, exact, referees[k] if referees else None)
             if problem:
@@ -493,8 +598,10 @@ class Runner:
             print(f"FAILED {name}: {len(entries)} cases, such as")
             for label, problem in entries[:4]:
                 print("   ", label[1:], problem)
-        print(f"{passed} cases agree, {sum(map(len, failed.values()))} differ, "
-              f"{sum(map(len, unlowered.values()))} are not lowered")
+        print(
+            f"{passed} cases agree, {sum(map(len, failed.values()))} differ, "
+            f"{sum(map(len, unlowered.values()))} are not lowered"
+        )
         return 1 if failed else 0
 
     @staticmethod
@@ -522,8 +629,10 @@ class Runner:
             wrong = ~(near | both_nan | (a == b) | ((a - b).abs() <= scale * (b.abs() + floor)))
         if wrong.any():
             at = wrong.flatten().nonzero()[0].item()
-            return (f"{int(wrong.sum())} of {wrong.numel()}, element {at}: {a.flatten()[at].item()!r}, "
-                    f"eager {b.flatten()[at].item()!r}")
+            return (
+                f"{int(wrong.sum())} of {wrong.numel()}, element {at}: {a.flatten()[at].item()!r}, "
+                f"eager {b.flatten()[at].item()!r}"
+            )
         return None
 
 
@@ -561,8 +670,12 @@ def add_cases(runner, parts):
                         others = list(layouts(shape, dtype, generator))
                         runner.add(name, (x, others[0], others[-1], *args), is_exact, label)
                     elif kind == "where":
-                        runner.add(name, (make(shape, torch.bool, generator), x, make(shape, dtype, generator)),
-                                   is_exact, label)
+                        runner.add(
+                            name,
+                            (make(shape, torch.bool, generator), x, make(shape, dtype, generator)),
+                            is_exact,
+                            label,
+                        )
                     elif kind == "masked_fill":
                         runner.add(name, (x, make(shape, torch.bool, generator), 1), is_exact, label)
                     elif kind == "elu_backward":
@@ -574,7 +687,6 @@ def add_cases(runner, parts):
         for dtype in dtypes:
             for i, x in enumerate(layouts(shape, dtype, generator, special=False)):
                 runner.add(name, (x, *args), None, (name, "reduction", str(dtype), shape, i, args))
-
 
     for name, args in make_others(generator):
         if parts and not any(part in name for part in parts):

@@ -24,7 +24,12 @@ def normalise(text):
 def found():
     environment = dict(os.environ, REPRISE_LOG="trace,entry,exits,recompiles", PYTHONHASHSEED="0")
     done = subprocess.run(
-        [sys.executable, "-m", "tests.trace.run"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", "tests.trace.run"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     parts = re.split(r"^== (\w+)\n", done.stderr, flags=re.MULTILINE)

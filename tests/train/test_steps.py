@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.optim import lr_scheduler, swa_utils
 from training import TWO_ENTRIES, Trained, batch, check_training, loss_of, make_net, plain_step
-from twins import IS_REPRISE, assert_same, compiled, seed
+from twins import assert_same, compiled, seed
 
 
 def adamw(model, **options):
@@ -100,7 +100,6 @@ def test_schedulers_inside_the_step(name):
     check_training(make)
 
 
-@pytest.mark.xfail(IS_REPRISE, reason="the learning rate is a constant of the foreach calls: a new one records again")
 def test_a_scheduler_outside_of_the_compiled_step_does_not_record_again():
     def make():
         model = make_net()
