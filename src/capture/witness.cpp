@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string_view>
 
 #include "capture/callables.h"
 #include "host/cpython/hook.h"
@@ -55,7 +56,7 @@ bool only_reads(PyObject* callable) {
   if (PyFunction_Check(callable)) return true;
   if (PyMethod_Check(callable)) return PyFunction_Check(PyMethod_GET_FUNCTION(callable));
   if (callable == reinterpret_cast<PyObject*>(&PySuper_Type)) return true;
-  if (Py_TYPE(callable) == &_PyMethodWrapper_Type) callable = find_unbound(callable);
+  if (std::string_view(Py_TYPE(callable)->tp_name) == "method-wrapper") callable = find_unbound(callable);
   if (callable == nullptr) return false;
   const CallableRow& row = find_callable(callable);
   switch (row.policy) {
