@@ -399,7 +399,7 @@ class Rest(unittest.TestCase):
             return graph_module
 
         reprise.register_backend(lambda graph_module, example_inputs: graph_module, name="other")
-        self.assertEqual(reprise.list_backends(), ["eager", "my_backend", "native", "other"])
+        self.assertEqual(reprise.list_backends(), ["aot_eager", "eager", "my_backend", "native", "other"])
         compiled = reprise.compile(plain, backend="my_backend")
         self.assertEqual(compiled(1), 2)
         self.assertIn("backend my_backend", str(reprise.explain(compiled)(1)))

@@ -111,7 +111,7 @@ class Programs(unittest.TestCase):
 
     def test_recording_ends_when_all_paths_are_known(self):
         compiled = reprise.compile(loop_with_calls, options=KEEP)
-        for _ in range(4):
+        for _ in range(12):  # a guard's other path is recorded when it has failed twice
             compiled(8, [])
         before = counters(compiled)
         for _ in range(3):
@@ -125,7 +125,7 @@ class Programs(unittest.TestCase):
         log, expected = [], []
         self.assertEqual(compiled(50_000, log), loop_with_calls(50_000, expected))
         self.assertEqual(log, expected)
-        self.assertGreater(counters(compiled)["side_exits"], 50_000)
+        self.assertGreater(counters(compiled)["side_exits"], 40_000)
 
     def test_exceptions_leave_through_rebuilt_frames(self):
         def inner(x):
