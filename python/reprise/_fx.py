@@ -40,7 +40,7 @@ def make_graph_module(nodes, constants, input_count, outputs):
     values = [graph.placeholder(f"input_{i}") for i in range(input_count)] + list(constants)
     for kind, n, object_, operands, slot in nodes:
         of = [values[i] for i in operands]
-        if kind in ("torch", "state", "sync"):
+        if kind in ("torch", "state"):
             made = _add_call(graph, of, object_)
         elif kind == "torch_unary":
             made = graph.call_function(_UNARY[n], tuple(of))

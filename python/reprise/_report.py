@@ -12,7 +12,7 @@ class Explanation:
     places: list of dicts, one for each boundary where entries start: file, line, function, unit (0: the call), why,
         attempts, last_failure, is_blacklisted, misses, entries. An entry: serial, why, runs, returns, items, steps,
         size_bytes, guards (texts with source paths), last_guard_failure, regions (texts), exits. An exit: place
-        ("file:line in function"), kind ("end", "guard", "error"), reason, code, hint, count.
+        ("file:line in function"), kind ("end", "guard", "region", "error"), reason, code, hint, count.
     counters: dict of counts (docs/troubleshooting.md); seconds: dict of phase to seconds.
     notes: what the reader should know about the settings.
     result: what the explained call returned.
@@ -60,9 +60,8 @@ class Explanation:
 
     def _describe_place(self, place):
         where = "the call" if place["unit"] == 0 else f"unit {place['unit']}"
-        lines = [f"{place['file']}:{place['line']} in {place['function']} ({where})"]
-        if place["unit"] < 0:  # a branch: at no boundary of one function
-            lines = [place["why"]]
+        is_branch = place["unit"] < 0  # at no boundary of one function
+        lines = [place["why"] if is_branch else f"{place['file']}:{place['line']} in {place['function']} ({where})"]
         if place["is_blacklisted"]:
             lines.append(f"  given up after {_count(place['attempts'], 'recording')}: {place['last_failure']}")
         elif place["last_failure"]:

@@ -309,8 +309,6 @@ MODEL(globals) {
   return Outcome::Done;
 }
 
-MODEL(constant_result) { return call_folded(callable, args, n, kwnames, out); }
-
 // ---- object, type, tuple, str
 
 MODEL(object_setattr) {
@@ -545,8 +543,6 @@ MODEL(reduce) {
   *out = total;
   return Outcome::Done;
 }
-
-MODEL(partial_new) { return call_opaque(callable); }
 
 // ---- context variables
 

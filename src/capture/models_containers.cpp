@@ -426,8 +426,6 @@ MODEL(dict_move) {
   return Outcome::Done;
 }
 
-MODEL(dict_fromkeys) { return call_opaque(callable); }
-
 // ---- set
 
 MODEL(set_add) {

@@ -1,9 +1,11 @@
-// Unary, binary, comparison, truth, containment and subscription.
+// Unary and binary operators, comparisons, truth, identity and strings.
 #include <cstring>
 
 #include "capture/names.h"
 #include "capture/recorder.h"
+#include "capture/type_facts.h"
 #include "capture/type_names.h"
+#include "host/cpython/operators.h"
 #include "host/torch/tensor.h"
 
 extern "C" PyObject* _PyType_Lookup(PyTypeObject*, PyObject*);
@@ -16,38 +18,6 @@ namespace {
 using trace::UnaryOp;
 
 constexpr int kAdd = 0, kMultiply = 5, kPower = 8, kOr = 7, kInplaceFirst = 13;
-
-PyObject* run_binary(int op, PyObject* l, PyObject* r) {
-  static const binaryfunc kFunctions[26] = {PyNumber_Add,
-                                            PyNumber_And,
-                                            PyNumber_FloorDivide,
-                                            PyNumber_Lshift,
-                                            PyNumber_MatrixMultiply,
-                                            PyNumber_Multiply,
-                                            PyNumber_Remainder,
-                                            PyNumber_Or,
-                                            nullptr,
-                                            PyNumber_Rshift,
-                                            PyNumber_Subtract,
-                                            PyNumber_TrueDivide,
-                                            PyNumber_Xor,
-                                            PyNumber_InPlaceAdd,
-                                            PyNumber_InPlaceAnd,
-                                            PyNumber_InPlaceFloorDivide,
-                                            PyNumber_InPlaceLshift,
-                                            PyNumber_InPlaceMatrixMultiply,
-                                            PyNumber_InPlaceMultiply,
-                                            PyNumber_InPlaceRemainder,
-                                            PyNumber_InPlaceOr,
-                                            nullptr,
-                                            PyNumber_InPlaceRshift,
-                                            PyNumber_InPlaceSubtract,
-                                            PyNumber_InPlaceTrueDivide,
-                                            PyNumber_InPlaceXor};
-  if (op == kPower) return PyNumber_Power(l, r, Py_None);
-  if (op == kPower + kInplaceFirst) return PyNumber_InPlacePower(l, r, Py_None);
-  return kFunctions[op](l, r);
-}
 
 PyObject* run_unary(int op, PyObject* v) {
   switch (static_cast<UnaryOp>(op)) {
@@ -63,9 +33,6 @@ PyObject* run_unary(int op, PyObject* v) {
   return nullptr;
 }
 
-bool is_number(PyObject* o) {
-  return PyLong_CheckExact(o) || PyFloat_CheckExact(o) || PyBool_Check(o) || PyComplex_CheckExact(o);
-}
 bool is_plain_value(PyObject* o) { return is_number(o) || PyUnicode_CheckExact(o) || PyBytes_CheckExact(o); }
 
 }  // namespace
@@ -163,14 +130,14 @@ Outcome Recorder::binary_special(int op, Operand l, Operand r, Operand* out, boo
     if (out->object != Py_NotImplemented) return outcome;
     Py_DECREF(out->object);
     if (!active_) {
-      PyObject* result = run_binary(op, l.object, r.object);
+      PyObject* result = host::kBinaryOperators[op](l.object, r.object);
       *out = {result, kNoValue};
       return result != nullptr ? Outcome::Done : Outcome::Raised;
     }
   }
   if (*found) {
     lose("a binary operation that no method implements");
-    PyObject* result = run_binary(op, l.object, r.object);
+    PyObject* result = host::kBinaryOperators[op](l.object, r.object);
     *out = {result, kNoValue};
     return result != nullptr ? Outcome::Done : Outcome::Raised;
   }
@@ -180,7 +147,7 @@ Outcome Recorder::binary_special(int op, Operand l, Operand r, Operand* out, boo
 Outcome Recorder::binary(Act& act, int op, Operand l, Operand r, Operand* out) {
   auto run = [&]() -> PyObject* {
     CCall bracket(*this);
-    return run_binary(op, l.object, r.object);
+    return host::kBinaryOperators[op](l.object, r.object);
   };
   if (!active_) {
     PyObject* result = run();
@@ -206,7 +173,7 @@ Outcome Recorder::binary(Act& act, int op, Operand l, Operand r, Operand* out) {
     bool saw_callback;
     {
       CCall bracket(*this);
-      result = run_binary(op, l.object, r.object);
+      result = host::kBinaryOperators[op](l.object, r.object);
       saw_callback = bracket.saw_callback();
     }
     if (result == nullptr) {
@@ -551,407 +518,6 @@ Outcome Recorder::compare_values(int op, Operand l, Operand r, Operand* out) {
     return Outcome::Done;
   }
   return stop("a comparison of " + type_name(Py_TYPE(l.object)) + " and " + type_name(Py_TYPE(r.object)));
-}
-
-Outcome Recorder::length(Operand v, Operand* out) {
-  PyObject* o = v.object;
-  if (!active_) {
-    Py_ssize_t n = PyObject_Length(o);
-    *out = {n < 0 ? nullptr : PyLong_FromSsize_t(n), kNoValue};
-    return n < 0 ? Outcome::Raised : Outcome::Done;
-  }
-  if (v.id < 0) return stop("the length of a value of unknown origin");
-  PyTypeObject* type = Py_TYPE(o);
-  bool is_tensor = host::is_tensor(o);
-  if (is_tensor && !know_tensor(v)) return Outcome::Stop;
-  if (!is_tensor && !is_constant(v.id) && !know_type(v)) return Outcome::Stop;
-  if (!is_tensor && (type->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
-    bool found;
-    know_type_version(type);
-    ModeScope mode(*this, ResumeMode::Never);
-    Outcome outcome = call_special(names().len, v, {}, out, &found);
-    if (found) return outcome;
-  }
-  Py_ssize_t n;
-  {
-    CCall bracket(*this);  // Tensor.__len__ is Python
-    n = PyObject_Length(o);
-  }
-  if (n < 0) {
-    lose("a length that raised");
-    return Outcome::Raised;
-  }
-  PyObject* result = PyLong_FromSsize_t(n);
-  HeapObject* object = facts_[v.id].heap;
-  if (object == nullptr && !is_constant(v.id) && (PyList_Check(o) || PyDict_Check(o) || PyAnySet_Check(o))) {
-    object = heap_of(v);
-    if (object == nullptr) return Outcome::Stop;
-  }
-  bool is_known = is_tensor || is_constant(v.id) || facts_[v.id].is_length_known;
-  if (object != nullptr) {
-    if (!object->is_created && !check_effects(object)) return Outcome::Stop;
-    is_known |= object->has_elements || object->is_complete || object->is_view ||
-                (object->is_created && !object->is_dirty && !PyDict_Check(o) && !PyList_Check(o));
-  }
-  if (is_known) {
-    *out = new_constant(result);
-    return Outcome::Done;
-  }
-  bool is_written = object != nullptr && (object->is_effect_target || object->is_dirty || object->is_append_only);
-  if ((PyTuple_Check(o) || PyList_Check(o) || PyDict_Check(o)) && !is_written) {
-    if (!know_length(v, n)) return Outcome::Stop;
-    *out = new_constant(result);
-    return Outcome::Done;
-  }
-  ValueId operands[] = {v.id};
-  force_late_ = is_written;
-  ValueId id = emit_typed(NodeKind::Length, operands, result);
-  force_late_ = false;
-  *out = {result, id};
-  return Outcome::Done;
-}
-
-Outcome Recorder::contains(Act& act, Operand c, Operand k, bool* out) {
-  PyObject* o = c.object;
-  auto run = [&]() -> int {
-    CCall bracket(*this);
-    return PySequence_Contains(o, k.object);
-  };
-  auto finish = [&](int found) {
-    *out = found > 0;
-    if (found < 0) lose("a containment test that raised");
-    return found < 0 ? Outcome::Raised : Outcome::Done;
-  };
-  if (!active_) return finish(run());
-  if (c.id < 0 || k.id < 0) return stop("containment of a value of unknown origin");
-  PyTypeObject* type = Py_TYPE(o);
-  PyObject* method = _PyType_Lookup(type, names().contains);
-  if (method != nullptr && PyFunction_Check(method)) {
-    Operand result;
-    bool found;
-    {
-      ModeScope mode(*this, ResumeMode::Never);
-      Outcome outcome = call_special(names().contains, c, std::span<const Operand>(&k, 1), &result, &found);
-      if (outcome != Outcome::Done) return outcome;
-    }
-    Outcome outcome = truth(act, result, out);
-    if (outcome == Outcome::Stop) {
-      *out = PyObject_IsTrue(result.object) > 0;
-      outcome = Outcome::Done;
-    }
-    Py_DECREF(result.object);
-    return outcome;
-  }
-  HeapObject* object = facts_[c.id].heap;
-  if (PyDict_Check(o)) {
-    if (!is_constant(c.id) && !know_type(c)) return Outcome::Stop;
-    if (!host::is_tensor(k.object) && !make_key(k)) return stop("a dict key that is known late");
-    object = heap_of(c);
-    if (object == nullptr) return Outcome::Stop;
-    Operand value;
-    Outcome outcome = read_dict(o, object, k, &value);
-    *out = value.object != nullptr;
-    return outcome;
-  }
-  if (object != nullptr && object->is_view) {
-    if (!make_key(k)) return stop("containment of a value that is known late");
-    return finish(run());
-  }
-  if (host::is_tensor(o)) {
-    if (!know_tensor(c) || !prepare_torch_argument(k, true)) return stop("containment in a tensor");
-    int found = run();
-    if (found < 0) return finish(found);
-    ValueId operands[] = {c.id, k.id};
-    force_late_ = true;
-    ValueId id = emit(NodeKind::Contains, operands);
-    force_late_ = false;
-    if (id >= 0) guard(id, FactKind::Identity, found ? Py_True : Py_False);
-    return finish(found);
-  }
-  if (PyTuple_Check(o) || PyList_Check(o)) {
-    bool is_fixed = is_constant(c.id);
-    if (!is_fixed) {
-      std::vector<ValueId> ids;
-      if (!element_ids(c, &ids)) return stop("containment in a sequence of unknown contents");
-      for (size_t i = 0; i < ids.size(); i++) {
-        PyObject* element = PySequence_Fast_ITEMS(o)[i];
-        if (ids[i] == k.id) continue;
-        if (host::is_tensor(element) || !make_key({element, ids[i]}))
-          return stop("containment in a sequence of values that are known late");
-      }
-    }
-    if (!make_key(k)) return stop("containment of a value that is known late");
-    return finish(run());
-  }
-  if (PyUnicode_Check(o) || PyAnySet_Check(o) || PyBytes_Check(o)) {
-    bool is_tensor = PyAnySet_Check(o) && host::is_tensor(k.object);
-    if (is_tensor && object != nullptr && note_identity(object, k)) return finish(run());
-    bool is_asked_late = is_tensor;
-    if (is_asked_late || (object != nullptr && object->is_created && object->is_dirty)) {
-      int found = run();
-      if (found < 0) return finish(found);
-      ValueId operands[] = {c.id, k.id};
-      force_late_ = true;
-      ValueId id = emit(NodeKind::Contains, operands);
-      force_late_ = false;
-      if (id >= 0) guard(id, FactKind::Identity, found ? Py_True : Py_False);
-      return finish(found);
-    }
-    if (!make_key(k)) return stop("containment of a value that is known late");
-    if (is_constant(c.id) || (object != nullptr && object->is_created && PyAnySet_Check(o)) ||
-        (!PyAnySet_Check(o) && make_constant(c))) {
-      return finish(run());
-    }
-    if (!PyAnySet_Check(o) || !know_type(c)) return stop("containment in " + type_name(type));
-    int found = run();
-    if (found < 0) return finish(found);
-    ValueId operands[] = {c.id, k.id};
-    force_late_ = facts_[c.id].heap != nullptr && facts_[c.id].heap->is_effect_target;
-    ValueId id = emit(NodeKind::Contains, operands);
-    force_late_ = false;
-    if (id >= 0) guard(id, FactKind::Identity, found ? Py_True : Py_False);
-    return finish(found);
-  }
-  if (PyType_Check(o) || PyRange_Check(o)) {
-    if (!(know_identity(c) || is_constant(c.id)) || !make_constant(k)) return stop("containment in " + type_name(type));
-    return finish(run());
-  }
-  return stop("containment in " + type_name(type));
-}
-
-Outcome Recorder::get_item(Act& act, Operand c, Operand k, Operand* out) {
-  PyObject* o = c.object;
-  auto run = [&]() -> PyObject* {
-    CCall bracket(*this);
-    return PyObject_GetItem(o, k.object);
-  };
-  auto raised = [&] {
-    lose("a subscription that raised");
-    return Outcome::Raised;
-  };
-  if (!active_) {
-    PyObject* result = run();
-    *out = {result, kNoValue};
-    return result != nullptr ? Outcome::Done : Outcome::Raised;
-  }
-  if (c.id < 0 || k.id < 0) return stop("subscription of a value of unknown origin");
-  PyTypeObject* type = Py_TYPE(o);
-  if (host::is_tensor(o)) {
-    if (!know_tensor(c) || !prepare_torch_argument(k, false)) return stop("a tensor index that is known late");
-    bool is_tainted = is_meta_tainted(c) || is_meta_tainted(k) || !host::is_plain_tensor(o);
-    if (!is_tainted && has_tensor(k)) is_tainted = true;  // a mask decides about the size
-    PyObject* result = run();
-    if (result == nullptr) return raised();
-    ValueId operands[] = {c.id, k.id};
-    return finish_torch_result(NodeKind::TensorGetItem, operands, nullptr, 0, result, is_tainted, out);
-  }
-  PyObject* method = _PyType_Lookup(type, names().getitem);
-  if (PyDict_Check(o) && !(method != nullptr && PyFunction_Check(method))) {
-    if (!is_constant(c.id) && !know_type(c)) return Outcome::Stop;
-    if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) know_type_version(type);
-    if (!host::is_tensor(k.object) && !make_key(k)) return stop("a dict key that is known late");
-    HeapObject* object = heap_of(c);
-    if (object == nullptr) return Outcome::Stop;
-    Operand value;
-    Outcome outcome = read_dict(o, object, k, &value);
-    if (outcome != Outcome::Done) return outcome;
-    if (value.object != nullptr) {
-      *out = {Py_NewRef(value.object), value.id};
-      return Outcome::Done;
-    }
-    PyObject* missing = _PyType_Lookup(type, names().missing);
-    if (missing != nullptr && PyFunction_Check(missing)) {
-      Operand args[2] = {c, k};
-      return call_function({missing, constant_id(missing)}, args, 2, nullptr, out);
-    }
-    if (missing != nullptr) {  // defaultdict
-      PyObject* factory = PyObject_GetAttr(o, names().default_factory);
-      if (factory == nullptr) return raised();
-      Operand callable{factory, constant_id(factory)};
-      if (object->is_created) callable.id = object->function;
-      if (factory != Py_None) {
-        if (callable.id < 0) {
-          Py_DECREF(factory);
-          return stop("a default factory of unknown origin");
-        }
-        Operand made;
-        {
-          ModeScope mode(*this, ResumeMode::Never);
-          outcome = call_any(callable, nullptr, 0, nullptr, &made);
-        }
-        Py_DECREF(factory);
-        if (outcome != Outcome::Done) return outcome;
-        outcome = write_dict(c, k, made);
-        if (outcome == Outcome::Stop)
-          outcome = PyObject_SetItem(o, k.object, made.object) < 0 ? Outcome::Raised : Outcome::Done;
-        *out = made;
-        return outcome;
-      }
-      Py_DECREF(factory);
-    }
-    PyErr_SetObject(PyExc_KeyError, k.object);
-    exception_is_recorded_ = true;
-    return Outcome::Raised;
-  }
-  bool is_plain_sequence = (PyTuple_Check(o) || PyList_Check(o)) && !(method != nullptr && PyFunction_Check(method));
-  if (is_plain_sequence && PyIndex_Check(k.object)) {
-    if (!make_constant(k)) {
-      // A late index into a sequence: a late element.
-      if (!know_type(c) || !know_type(k)) return Outcome::Stop;
-      PyObject* result = run();
-      if (result == nullptr) return raised();
-      ValueId operands[] = {c.id, k.id};
-      *out = {result, emit(NodeKind::GetItem, operands)};
-      return Outcome::Done;
-    }
-    std::vector<ValueId> ids;
-    if (!element_ids(c, &ids)) return stop("an element of a sequence of unknown contents");
-    Py_ssize_t i = PyNumber_AsSsize_t(k.object, PyExc_IndexError);
-    Py_ssize_t n = static_cast<Py_ssize_t>(ids.size());
-    if (i < 0) i += n;
-    if (i < 0 || i >= n) {
-      PyErr_SetString(PyExc_IndexError, PyTuple_Check(o) ? "tuple index out of range" : "list index out of range");
-      exception_is_recorded_ = true;
-      return Outcome::Raised;
-    }
-    *out = {Py_NewRef(PySequence_Fast_ITEMS(o)[i]), ids[i]};
-    return Outcome::Done;
-  }
-  if (is_plain_sequence && PySlice_Check(k.object)) {
-    std::vector<ValueId> ids, selected;
-    if (!is_constant(k.id)) {
-      HeapObject* slice = facts_[k.id].heap;
-      PySliceObject* live = reinterpret_cast<PySliceObject*>(k.object);
-      PyObject* parts[3] = {live->start, live->stop, live->step};
-      if (slice == nullptr || slice->elements.size() != 3) return stop("a slice of unknown origin");
-      for (int i = 0; i < 3; i++) {
-        if (!make_constant({parts[i], slice->elements[i]})) return stop("a slice that is known late");
-      }
-    }
-    if (!element_ids(c, &ids)) return stop("a slice of a sequence of unknown contents");
-    PyObject* result = run();
-    if (result == nullptr) return raised();
-    Py_ssize_t start, stop_, step;
-    PySlice_Unpack(k.object, &start, &stop_, &step);
-    Py_ssize_t n = PySlice_AdjustIndices(static_cast<Py_ssize_t>(ids.size()), &start, &stop_, step);
-    for (Py_ssize_t i = 0; i < n; i++) selected.push_back(ids[start + i * step]);
-    if (PyTuple_Check(result)) {
-      PyObject* subclass = PyTuple_CheckExact(result) ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(result));
-      *out = new_tuple(result, selected, subclass);
-    } else {
-      *out = new_list(result, selected);
-    }
-    return Outcome::Done;
-  }
-  if (PyType_Check(o)) {  // list[int], Generic[T], Enum['name']
-    if (!know_identity(c) || !make_key(k)) return stop("a subscripted class that is known late");
-    PyObject* result = run();
-    if (result == nullptr) return raised();
-    *out = new_constant(result);
-    return Outcome::Done;
-  }
-  if (method != nullptr && PyFunction_Check(method)) {
-    bool found;
-    return call_special(names().getitem, c, std::span<const Operand>(&k, 1), out, &found);
-  }
-  if (PyUnicode_CheckExact(o) || PyBytes_CheckExact(o) || PyRange_Check(o)) {
-    bool is_fixed = is_constant(k.id) || make_constant(k);
-    if (!is_fixed && PySlice_Check(k.object)) {
-      HeapObject* slice = facts_[k.id].heap;
-      is_fixed = slice != nullptr && slice->elements.size() == 3 && is_constant(slice->elements[0]) &&
-                 is_constant(slice->elements[1]) && is_constant(slice->elements[2]);
-    }
-    if (!is_fixed || !make_constant(c)) return stop("a subscription of " + type_name(type));
-    PyObject* result = run();
-    if (result == nullptr) return raised();
-    *out = new_constant(result);
-    return Outcome::Done;
-  }
-  if (method != nullptr) {
-    Operand args[2] = {c, k};
-    return call_any({method, constant_id(method)}, args, 2, nullptr, out);
-  }
-  (void)act;
-  return stop("a subscription of " + type_name(type));
-}
-
-Outcome Recorder::set_item(Act&, Operand c, Operand k, Operand v) {
-  auto run = [&]() -> int {
-    CCall bracket(*this);
-    return PyObject_SetItem(c.object, k.object, v.object);
-  };
-  if (!active_) return run() < 0 ? Outcome::Raised : Outcome::Done;
-  if (c.id < 0 || k.id < 0 || v.id < 0) return stop("an item store with a value of unknown origin");
-  PyTypeObject* type = Py_TYPE(c.object);
-  if (host::is_tensor(c.object)) {
-    if (!know_tensor(c) || !prepare_torch_argument(k, false)) return stop("a tensor index that is known late");
-    bool is_number_value = is_number(v.object);
-    if (is_number_value ? !know_type(v) : !prepare_torch_argument(v, true)) return stop("a tensor item store");
-    if (run() < 0) {
-      lose("a tensor item store that raised");
-      return Outcome::Raised;
-    }
-    emit(NodeKind::TensorSetItem, {c.id, k.id, v.id});
-    return Outcome::Done;
-  }
-  PyObject* method = _PyType_Lookup(type, names().setitem);
-  if (method != nullptr && PyFunction_Check(method)) {
-    bool found;
-    Operand result;
-    Operand args[2] = {k, v};
-    Outcome outcome = call_special(names().setitem, c, args, &result, &found);
-    if (outcome == Outcome::Done) Py_DECREF(result.object);
-    return outcome;
-  }
-  if (PyDict_Check(c.object)) {
-    if (!know_type(c)) return Outcome::Stop;
-    return write_dict(c, k, v);
-  }
-  if (PyList_CheckExact(c.object) && PyLong_CheckExact(k.object) && make_constant(k)) {
-    HeapObject* list = list_of(c);
-    if (list == nullptr) return stop("an item store into a list of unknown contents");
-    Py_ssize_t i = PyLong_AsSsize_t(k.object);
-    Py_ssize_t n = static_cast<Py_ssize_t>(list->elements.size());
-    if (i < 0) i += n;
-    if (i < 0 || i >= n) return stop("an item store out of range");
-    emit(NodeKind::SetItem, {c.id, k.id, v.id});
-    if (run() < 0) return Outcome::Raised;
-    if (!active_) return Outcome::Done;
-    list->elements[i] = v.id;
-    note_list_written(c.object, list);
-    note_effect(list);
-    return Outcome::Done;
-  }
-  return stop("an item store into " + type_name(type));
-}
-
-Outcome Recorder::delete_item(Act&, Operand c, Operand k) {
-  if (!active_) return PyObject_DelItem(c.object, k.object) < 0 ? Outcome::Raised : Outcome::Done;
-  if (c.id < 0 || k.id < 0) return stop("an item deletion with a value of unknown origin");
-  PyTypeObject* type = Py_TYPE(c.object);
-  PyObject* method = _PyType_Lookup(type, names().delitem);
-  if (method != nullptr && PyFunction_Check(method)) {
-    bool found;
-    Operand result;
-    Outcome outcome = call_special(names().delitem, c, std::span<const Operand>(&k, 1), &result, &found);
-    if (outcome == Outcome::Done) Py_DECREF(result.object);
-    return outcome;
-  }
-  if (PyDict_Check(c.object) && know_type(c)) return remove_from_dict(c, k);
-  if (PyList_CheckExact(c.object) && PyLong_CheckExact(k.object) && make_constant(k)) {
-    HeapObject* list = list_of(c);
-    Py_ssize_t i = PyLong_AsSsize_t(k.object);
-    if (list != nullptr && i < 0) i += static_cast<Py_ssize_t>(list->elements.size());
-    if (list == nullptr || i < 0 || i >= static_cast<Py_ssize_t>(list->elements.size())) return stop("a list deletion");
-    emit(NodeKind::DeleteItem, {c.id, k.id});
-    if (PyObject_DelItem(c.object, k.object) < 0) return Outcome::Raised;
-    if (!active_) return Outcome::Done;
-    list->elements.erase(list->elements.begin() + i);
-    note_list_written(c.object, list);
-    note_effect(list);
-    return Outcome::Done;
-  }
-  return stop("an item deletion from " + type_name(type));
 }
 
 // ---- strings

@@ -4,6 +4,7 @@
 #include "capture/callables.h"
 #include "capture/names.h"
 #include "capture/recorder.h"
+#include "capture/type_facts.h"
 #include "capture/type_names.h"
 #include "host/torch/callables.h"
 #include "host/torch/tensor.h"
@@ -13,13 +14,6 @@ extern "C" PyObject* _PyType_Lookup(PyTypeObject*, PyObject*);
 namespace reprise::capture {
 
 namespace {
-
-bool has_instance_dict(PyTypeObject* type) {
-#if PY_VERSION_HEX >= 0x030C0000
-  if (type->tp_flags & Py_TPFLAGS_MANAGED_DICT) return true;
-#endif
-  return type->tp_dictoffset != 0;
-}
 
 PyObject* object_of(PyTypeObject& type) { return reinterpret_cast<PyObject*>(&type); }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 #include <string_view>
 
 #include "capture/callables.h"
@@ -52,7 +53,13 @@ PyObject* find_unbound(PyObject* wrapper) {
   return found;
 }
 
-bool only_reads(PyObject* callable) {
+bool is_immutable(PyObject* o) {
+  return o == Py_None || PyLong_CheckExact(o) || PyFloat_CheckExact(o) || PyUnicode_CheckExact(o) ||
+         PyTuple_CheckExact(o) || PyBool_Check(o) || PyBytes_CheckExact(o);
+}
+
+/// A call of it writes nothing. Pure functions do where their arguments can be changed (operator.iadd).
+bool only_reads(PyObject* callable, std::span<PyObject* const> args) {
   if (PyFunction_Check(callable)) return true;
   if (PyMethod_Check(callable)) return PyFunction_Check(PyMethod_GET_FUNCTION(callable));
   if (callable == reinterpret_cast<PyObject*>(&PySuper_Type)) return true;
@@ -61,6 +68,7 @@ bool only_reads(PyObject* callable) {
   const CallableRow& row = find_callable(callable);
   switch (row.policy) {
     case CallPolicy::Pure:
+      return std::all_of(args.begin(), args.end(), is_immutable);
     case CallPolicy::Fold:
     case CallPolicy::FoldBound:
     case CallPolicy::StateRead:
@@ -108,20 +116,19 @@ class WitnessPolicy : public interp::PlainPolicy {
   }
   Outcome unpack_ex(Act&, Operand, int, int, PyObject**) { return Outcome::Stop; }
   Outcome call(Act& act, Operand callable, PyObject* const* args, int n, PyObject* kwnames, Operand* out) {
-    return only_reads(callable.object) ? PlainPolicy::call(act, callable, args, n, kwnames, out) : Outcome::Stop;
+    const bool is_read = only_reads(callable.object, {args, static_cast<size_t>(n)});
+    return is_read ? PlainPolicy::call(act, callable, args, n, kwnames, out) : Outcome::Stop;
   }
   Outcome call_ex(Act& act, Operand callable, Operand args, Operand kwargs, Operand* out) {
-    return only_reads(callable.object) ? PlainPolicy::call_ex(act, callable, args, kwargs, out) : Outcome::Stop;
+    if (!PyTuple_CheckExact(args.object)) return Outcome::Stop;
+    const std::span<PyObject* const> positional(PySequence_Fast_ITEMS(args.object),
+                                                static_cast<size_t>(PyTuple_GET_SIZE(args.object)));
+    return only_reads(callable.object, positional) ? PlainPolicy::call_ex(act, callable, args, kwargs, out)
+                                                   : Outcome::Stop;
   }
   Outcome import_name(Act&, PyObject*, Operand, Operand, Operand*) { return Outcome::Stop; }
   Outcome before_with(Act&, Operand, Operand*, Operand*) { return Outcome::Stop; }
   Outcome with_except_start(Act&, Operand, Operand, Operand*) { return Outcome::Stop; }
-
- private:
-  static bool is_immutable(PyObject* o) {
-    return PyLong_CheckExact(o) || PyFloat_CheckExact(o) || PyUnicode_CheckExact(o) || PyTuple_CheckExact(o) ||
-           PyBool_Check(o) || PyBytes_CheckExact(o);
-  }
 };
 
 }  // namespace

@@ -63,7 +63,10 @@ class BackendRegion final : public entry::RegionRunner {
 
   bool is_given_up() const override { return has_failed_ || !varying_.empty(); }
   std::vector<int32_t> list_varying_numbers() const override { return varying_; }
-  std::string describe() const override { return has_failed_ ? failure_ : "made by the backend"; }
+  std::string describe() const override {
+    if (!varying_.empty()) return "a number that is a constant of it varies";
+    return has_failed_ ? failure_ : "made by the backend";
+  }
 
  private:
   const trace::Region& region() const { return entry_.region_plan().regions[step_.region]; }

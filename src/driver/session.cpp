@@ -5,8 +5,8 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "capture/witness.h"
+#include "driver/aot_region.h"
 #include "driver/backend_region.h"
-#include "driver/native_region.h"
 #include "entry/entry.h"
 #include "host/cpython/hook.h"
 #include "interp/evaluator.h"
@@ -45,7 +45,7 @@ trace::RegionOptions make_region_options(const runtime::CompileContext& context)
 
 void add_runners(runtime::CompileContext& context, entry::Entry& entry) {
   if (context.runs_aot()) {
-    add_native_runners(context, entry);
+    add_aot_runners(context, entry);
   } else {
     add_backend_runners(context, entry);
   }
@@ -103,15 +103,20 @@ bool Session::raise_if_graph_break() {
 void Session::renew(runtime::CompileContext& context, runtime::PublishedEntry& published) {
   entry::Entry& old = published.entry();
   trace::RegionOptions options = old.region_options;
+  std::vector<std::string> notes = old.region_notes;
   for (const entry::RegionStep& step : old.regions()) {
     if (!step.runner->is_given_up()) continue;
     const trace::Region& region = old.region_plan().regions[step.region];
+    notes.push_back("region of " + std::to_string(region.tensor_node_count) +
+                    " torch calls was dissolved: " + step.runner->describe());
+    ++context.statistics.dissolved_regions;
     const std::vector<int32_t> varying = step.runner->list_varying_numbers();
     for (int32_t i : varying) options.varying.push_back(region.numbers[i]);
     if (varying.empty()) options.excluded.insert(options.excluded.end(), region.items.begin(), region.items.end());
   }
   std::unique_ptr<entry::Entry> entry = entry::make_entry(old.take_trace(), nullptr, options);
   REPRISE_CHECK(entry != nullptr, "an entry cannot be made again");
+  entry->region_notes = std::move(notes);
   add_runners(context, *entry);
   published.renew(std::move(entry));
 }

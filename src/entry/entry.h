@@ -114,7 +114,8 @@ class Entry {
     std::vector<uint32_t> guard_exits;  // by index in Trace::guards
   };
   Statistics statistics;
-  trace::RegionOptions region_options;  // what it was made with
+  trace::RegionOptions region_options;    // what it was made with
+  std::vector<std::string> region_notes;  // regions that were dissolved, and why
 
   /// Why the guard program refused the last call it refused.
   std::string describe_last_failure() const { return guards_.describe_failure(); }

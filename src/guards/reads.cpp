@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "guards/facts.h"
+#include "host/cpython/operators.h"
 
 namespace reprise::guards {
 
@@ -53,41 +54,6 @@ ReadResult read_function_field(PyObject* object, int32_t n) {
   }
   return {nullptr, false, true};
 }
-
-using BinaryFunction = PyObject* (*)(PyObject*, PyObject*);
-PyObject* power(PyObject* a, PyObject* b) { return PyNumber_Power(a, b, Py_None); }
-PyObject* in_place_power(PyObject* a, PyObject* b) { return PyNumber_InPlacePower(a, b, Py_None); }
-
-// Indexed by CPython's NB_* numbers.
-constexpr BinaryFunction kBinaryFunctions[] = {
-    PyNumber_Add,
-    PyNumber_And,
-    PyNumber_FloorDivide,
-    PyNumber_Lshift,
-    PyNumber_MatrixMultiply,
-    PyNumber_Multiply,
-    PyNumber_Remainder,
-    PyNumber_Or,
-    power,
-    PyNumber_Rshift,
-    PyNumber_Subtract,
-    PyNumber_TrueDivide,
-    PyNumber_Xor,
-    PyNumber_InPlaceAdd,
-    PyNumber_InPlaceAnd,
-    PyNumber_InPlaceFloorDivide,
-    PyNumber_InPlaceLshift,
-    PyNumber_InPlaceMatrixMultiply,
-    PyNumber_InPlaceMultiply,
-    PyNumber_InPlaceRemainder,
-    PyNumber_InPlaceOr,
-    in_place_power,
-    PyNumber_InPlaceRshift,
-    PyNumber_InPlaceSubtract,
-    PyNumber_InPlaceTrueDivide,
-    PyNumber_InPlaceXor,
-};
-constexpr int32_t kBinaryCount = sizeof kBinaryFunctions / sizeof kBinaryFunctions[0];
 
 PyObject* run_unary(int32_t n, PyObject* operand) {
   switch (static_cast<UnaryOp>(n)) {
@@ -225,8 +191,8 @@ PyObject* run_operation(NodeKind kind, int32_t n, PyObject* object, PyObject* co
     case NodeKind::Unary:
       return run_unary(n, operands[0]);
     case NodeKind::Binary:
-      REPRISE_CHECK(n >= 0 && n < kBinaryCount, "binary operation " + std::to_string(n));
-      return kBinaryFunctions[n](operands[0], operands[1]);
+      REPRISE_CHECK(n >= 0 && n < host::kBinaryOperatorCount, "binary operation " + std::to_string(n));
+      return host::kBinaryOperators[n](operands[0], operands[1]);
     case NodeKind::Compare:
       return PyObject_RichCompare(operands[0], operands[1], n);
     case NodeKind::Identical:

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "host/cpython/frame_view.h"
+#include "host/cpython/operators.h"
 #include "host/cpython/private_api.h"
 #include "interp/policy.h"
 
@@ -64,7 +65,7 @@ class PlainPolicy {
     return answer(PyObject_IsTrue(v.object), out);
   }
   Outcome binary(Act&, int op, Operand l, Operand r, Operand* out) {
-    return set(out, kBinaryFunctions[op](l.object, r.object));
+    return set(out, host::kBinaryOperators[op](l.object, r.object));
   }
   Outcome compare(Act&, int op, Operand l, Operand r, Operand* out) {
     return set(out, PyObject_RichCompare(l.object, r.object, op));
@@ -190,8 +191,6 @@ class PlainPolicy {
   Outcome exception_matches(Act&, Operand exception, Operand type, bool* out);
 
  private:
-  static const binaryfunc kBinaryFunctions[];  // by CPython's NB_* number
-
   static Outcome set(Operand* out, PyObject* object) {
     out->object = object;
     return object != nullptr ? Outcome::Done : Outcome::Raised;

@@ -248,24 +248,18 @@ bool lower_pow(Call& call) {
 bool lower_maximum(Call& call) { return lower_extreme(call, ScalarOp::Max, ScalarOp::Or); }
 bool lower_minimum(Call& call) { return lower_extreme(call, ScalarOp::Min, ScalarOp::And); }
 
-// The other one where one is NaN.
-bool lower_fmax(Call& call) {
+// The other one where one is NaN. `chooses_b`: how a compares with b where b is the result.
+bool lower_number_extreme(Call& call, ScalarOp chooses_b, bool (*lower_others)(Call&)) {
   const auto common = promote(call, {0, 1});
-  if (!common || !types::is_float(*common)) return lower_maximum(call);
+  if (!common || !types::is_float(*common)) return lower_others(call);
   return lower_binary(call, [&](Ex a, Ex b) {
-    const Ex most = call.op(ScalarOp::Select, call.op(ScalarOp::Lt, a, b), b, a);
-    return call.op(ScalarOp::Select, call.op(ScalarOp::Ne, a, a), b, most);
+    const Ex chosen = call.op(ScalarOp::Select, call.op(chooses_b, a, b), b, a);
+    return call.op(ScalarOp::Select, call.op(ScalarOp::Ne, a, a), b, chosen);
   });
 }
 
-bool lower_fmin(Call& call) {
-  const auto common = promote(call, {0, 1});
-  if (!common || !types::is_float(*common)) return lower_minimum(call);
-  return lower_binary(call, [&](Ex a, Ex b) {
-    const Ex least = call.op(ScalarOp::Select, call.op(ScalarOp::Gt, a, b), b, a);
-    return call.op(ScalarOp::Select, call.op(ScalarOp::Ne, a, a), b, least);
-  });
-}
+bool lower_fmax(Call& call) { return lower_number_extreme(call, ScalarOp::Lt, lower_maximum); }
+bool lower_fmin(Call& call) { return lower_number_extreme(call, ScalarOp::Gt, lower_minimum); }
 
 bool lower_copysign(Call& call) {
   const auto common = promote(call, {0, 1});

@@ -95,13 +95,8 @@ bool lower_layer_norm_backward(Call& call) {
     const TensorId sum = rows.fold(Combine::Sum, compute, load_scaled);
     const TensorId product =
         rows.fold(Combine::Sum, compute, [&] { return call.op(ScalarOp::Mul, load_scaled(), load_normal()); });
-    const auto make_mean = [&](TensorId row) {
-      return rows.map(compute, [&] {
-        return call.op(ScalarOp::Div, call.load(row), call.constant(compute, static_cast<double>(rows.count())));
-      });
-    };
-    const TensorId mean_sum = make_mean(sum);
-    const TensorId mean_product = make_mean(product);
+    const TensorId mean_sum = rows.divide_by_count(compute, sum);
+    const TensorId mean_product = rows.divide_by_count(compute, product);
     call.begin(sizes);
     const Ex rest =
         call.op(ScalarOp::Add, call.load(mean_sum), call.op(ScalarOp::Mul, load_normal(), call.load(mean_product)));
@@ -307,13 +302,8 @@ bool lower_batch_norm_backward(Call& call) {
   const TensorId product =
       rows.fold(Combine::Sum, compute, [&] { return call.op(ScalarOp::Mul, load(0), load_normal()); });
   if (call.has_out(0)) {
-    const auto make_mean = [&](TensorId row) {
-      return rows.map(compute, [&] {
-        return call.op(ScalarOp::Div, call.load(row), call.constant(compute, static_cast<double>(rows.count())));
-      });
-    };
-    const TensorId mean_sum = make_mean(sum);
-    const TensorId mean_product = make_mean(product);
+    const TensorId mean_sum = rows.divide_by_count(compute, sum);
+    const TensorId mean_product = rows.divide_by_count(compute, product);
     call.begin(sizes);
     const Ex rest =
         call.op(ScalarOp::Add, call.load(mean_sum), call.op(ScalarOp::Mul, load_normal(), call.load(mean_product)));

@@ -69,13 +69,17 @@ class Rows {
     finish(result, row, [](Ex x) { return x; });
   }
 
+  // row / elements of a row
+  TensorId divide_by_count(DType dtype, TensorId sum) {
+    return map(dtype, [&] {
+      return call_.op(ScalarOp::Div, call_.load(sum), call_.constant(dtype, static_cast<double>(count_)));
+    });
+  }
+
   // mean and sum of squared differences, both rows of `dtype`; `load()` is the element
   template <class Load>
   std::pair<TensorId, TensorId> fold_moments(DType dtype, Load&& load) {
-    const TensorId sum = fold(Combine::Sum, dtype, load);
-    const TensorId mean = map(dtype, [&] {
-      return call_.op(ScalarOp::Div, call_.load(sum), call_.constant(dtype, static_cast<double>(count_)));
-    });
+    const TensorId mean = divide_by_count(dtype, fold(Combine::Sum, dtype, load));
     const TensorId squares = fold(Combine::Sum, dtype, [&] {
       const Ex difference = call_.op(ScalarOp::Sub, call_.cast(load(), dtype), call_.load(mean));
       return call_.op(ScalarOp::Mul, difference, difference);

@@ -68,7 +68,7 @@ std::string describe_exit(const trace::Trace& trace, const ExitInfo& info) {
     case ExitKind::Error:
       return text + "an operation raised";
     case ExitKind::Region:
-      return text + "native code could not go on";
+      return text + "a region could not go on";
   }
   return text;
 }
@@ -147,7 +147,6 @@ PyObject* continue_frame(void* data, PyThreadState* thread, host::Frame* frame, 
   if (continuation.recording != nullptr && continuation.recording->is_recording()) {
     RecordResult result = continuation.recording->run_frame(thread, frame);
     if (result.frame == RecordResult::Frame::Gone) return result.value;
-    throwflag = 0;
   }
   // The root frame is not driven from here: its driver goes on with it, so that the C stack does not grow.
   if (frame == continuation.root_frame && throwflag == 0) {

@@ -143,8 +143,6 @@ PyObject* run_entry(PyThreadState* thread, Entry& entry, RunState& state, host::
       break;
     case ExitKind::Guard:
       info.guard = trace.items[end.step->item].guard;
-      entry.statistics.guard_exits.resize(trace.guards.size());
-      ++entry.statistics.guard_exits[info.guard];
       info.item = end.step->item;
       info.snapshot = end.step->snapshot;
       break;

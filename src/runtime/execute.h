@@ -26,7 +26,7 @@ enum class ExitKind : uint8_t {
   Guard,   // a late guard failed
   End,     // the trace ends in an exit
   Error,   // a step raised: the exception is raised again in the frames
-  Region,  // native code could not go on: the frames in front of the region do
+  Region,  // the code of a region could not go on: the frames in front of it do
 };
 
 /// What ended a run, and whom to tell.

@@ -217,6 +217,14 @@ bool build_frames(Entry& entry, const ExitInfo& info, FrameBuilder& builder) {
   }
 }
 
+void tell_exit(void* context, Entry& entry, const ExitInfo& info) {
+  if (info.kind == ExitKind::Guard) {
+    entry.statistics.guard_exits.resize(entry.trace().guards.size());
+    ++entry.statistics.guard_exits[info.guard];
+  }
+  if (info.on_exit != nullptr) info.on_exit(context, entry, info);
+}
+
 const ExitProgram* find_program(Entry& entry, const ExitInfo& info) {
   try {
     return &entry.get_exit_program(info.item);
@@ -233,7 +241,7 @@ PyObject* take_exit(PyThreadState* thread, Entry& entry, RunState& state, host::
   PendingException exception;
   if (info.kind == ExitKind::Error) exception.take();
   const bool may_branch = info.kind == ExitKind::Guard && info.find_branch != nullptr;
-  if (!may_branch && info.on_exit != nullptr) info.on_exit(context, entry, info);
+  if (!may_branch) tell_exit(context, entry, info);
   if (info.snapshot < 0) {
     state.clear();
     exception.restore();
@@ -254,7 +262,7 @@ PyObject* take_exit(PyThreadState* thread, Entry& entry, RunState& state, host::
       info.is_branch_taken = true;
       return nullptr;
     }
-    if (info.on_exit != nullptr) info.on_exit(context, entry, info);
+    tell_exit(context, entry, info);
   }
   if (!is_built) {
     failure.restore();

@@ -36,6 +36,9 @@ std::vector<ExitReport> list_exits(entry::Entry& entry) {
                      std::string(base::get_unsupported_code_name(code)), std::string(base::get_unsupported_hint(code)),
                      statistics.end_exits});
   }
+  if (statistics.region_exits > 0) {
+    exits.push_back({"", "region", "a region could not go on", "", "", statistics.region_exits});
+  }
   if (statistics.error_exits > 0) {
     exits.push_back({"", "error", "an operation raised an exception", "", "", statistics.error_exits});
   }
@@ -57,6 +60,7 @@ EntryReport report_entry(PublishedEntry& published) {
     if (guard.snapshot < 0) report.guards.push_back(trace::describe_guard(trace, guard));
   }
   report.exits = list_exits(entry);
+  report.regions = entry.region_notes;
   for (const entry::RegionStep& step : entry.regions()) {
     const trace::Region& region = entry.region_plan().regions[step.region];
     report.regions.push_back("region of " + std::to_string(region.tensor_node_count) +

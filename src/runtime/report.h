@@ -13,7 +13,7 @@ namespace reprise::runtime {
 /// One way an entry can end other than by returning.
 struct ExitReport {
   std::string place;   // file:line in function
-  std::string kind;    // "end", "guard" or "error"
+  std::string kind;    // "end", "guard", "region" or "error"
   std::string reason;  // what was found
   std::string code;    // of base/unsupported.def; empty for errors
   std::string hint;    // what the user can do

@@ -76,16 +76,20 @@ def test_a_loop_of_exits_is_compiled_around_them(capsys):
 
 @reprise_only
 def test_explain_names_the_lines_of_a_loop_of_exits(capsys):
+    import reprise
+
     tested = compiled(noisy_loop)
     for i in range(5):
         tested(rnd(i, 5), 4, [])
-    capsys.readouterr()
     lines = stats.exit_lines(tested)
+    printed = str(reprise.explain(tested)(rnd(0, 5), 4, []))
+    capsys.readouterr()
     with open(__file__) as own:
         source = own.read().splitlines()
     for text in EXIT_TEXTS if ARE_COUNTS_CHECKED else []:
         number = next(i for i, line in enumerate(source, 1) if text in line and "TEXTS" not in line)
         assert any(f"test_compiled_around.py:{number}" in line for line in lines), (text, number, lines)
+        assert f"test_compiled_around.py:{number}" in printed, (text, number, printed)
 
 
 def test_a_print_deep_in_a_call_chain(capsys):

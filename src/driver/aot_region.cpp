@@ -1,6 +1,8 @@
-#include "driver/native_region.h"
+#include "driver/aot_region.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "aot/eager_code.h"
@@ -24,11 +26,11 @@ struct InputFacts {
   std::vector<uint8_t> is_view;
 };
 
-class NativeRegion final : public entry::RegionRunner {
+class AotRegion final : public entry::RegionRunner {
  public:
-  NativeRegion(runtime::CompileContext& context, const entry::Entry& entry, const entry::RegionStep& step)
+  AotRegion(runtime::CompileContext& context, const entry::Entry& entry, const entry::RegionStep& step)
       : context_(context), entry_(entry), step_(step) {}
-  ~NativeRegion() override {
+  ~AotRegion() override {
     for (Variant& variant : variants_) {
       for (PyObject* number : variant.numbers) Py_DECREF(number);
     }
@@ -43,15 +45,14 @@ class NativeRegion final : public entry::RegionRunner {
       failures_ = kMaxFailures;
       return false;
     }
-    outputs_.clear();
-    std::vector<PyObject*> outputs = std::move(outputs_);
-    const bool ok = host::call_region(variant->code, {operands, tensor_count()}, outputs);
-    if (!ok) {
+    std::vector<PyObject*> outputs = std::exchange(outputs_, {});  // a run may come back here
+    if (!host::call_region(variant->code, {operands, tensor_count()}, outputs)) {
       ++failures_;
       note_python_error("raised");
       return false;
     }
     std::copy(outputs.begin(), outputs.end(), results);
+    outputs.clear();
     outputs_ = std::move(outputs);
     if (!variant->nodes->run_state_nodes()) PyErr_Clear();  // they ran when the region was recorded
     return true;
@@ -61,6 +62,7 @@ class NativeRegion final : public entry::RegionRunner {
   std::vector<int32_t> list_varying_numbers() const override { return varying_; }
 
   std::string describe() const override {
+    if (!varying_.empty()) return "a number that is a constant of it varies";
     return !failure_.empty() ? failure_ : variants_.empty() ? "not run yet" : variants_.front().text;
   }
 
@@ -158,7 +160,9 @@ class NativeRegion final : public entry::RegionRunner {
     if (!code) {
       failure_ = code.unsupported().text;
       PyErr_Clear();
-      base::write_log(base::LogWord::Aot, context_.name + ": region not compiled: " + failure_);
+      if (base::is_log_enabled(base::LogWord::Aot)) {
+        base::write_log(base::LogWord::Aot, context_.name + ": region not compiled: " + failure_);
+      }
       return nullptr;
     }
     if (!code.value()->trace().alias_facts.no_hooks.empty()) {
@@ -167,7 +171,7 @@ class NativeRegion final : public entry::RegionRunner {
     }
     variant.code = std::move(code).value();
     const aot::EagerCode::Counts counts = variant.code->counts();
-    variant.text = "native: " + std::to_string(counts.inference_instructions) + " operations";
+    variant.text = "a graph of " + std::to_string(counts.inference_instructions) + " operations";
     for (PyObject* number : numbers) variant.numbers.push_back(Py_NewRef(number));
     variants_.push_back(std::move(variant));
     return &variants_.back();
@@ -194,9 +198,9 @@ class NativeRegion final : public entry::RegionRunner {
 
 }  // namespace
 
-void add_native_runners(runtime::CompileContext& context, entry::Entry& entry) {
+void add_aot_runners(runtime::CompileContext& context, entry::Entry& entry) {
   for (entry::RegionStep& step : entry.regions()) {
-    step.runner = std::make_unique<NativeRegion>(context, entry, step);
+    step.runner = std::make_unique<AotRegion>(context, entry, step);
   }
 }
 

@@ -1,0 +1,19 @@
+// What the type of an object says about it, for all models.
+#pragma once
+
+#include <Python.h>
+
+namespace reprise::capture {
+
+inline bool is_number(PyObject* o) {
+  return PyLong_CheckExact(o) || PyFloat_CheckExact(o) || PyBool_Check(o) || PyComplex_CheckExact(o);
+}
+
+inline bool has_instance_dict(PyTypeObject* type) {
+#if PY_VERSION_HEX >= 0x030C0000
+  if (type->tp_flags & Py_TPFLAGS_MANAGED_DICT) return true;
+#endif
+  return type->tp_dictoffset != 0;
+}
+
+}  // namespace reprise::capture

@@ -1,0 +1,19 @@
+// Regions as graphs of PyTorch's own kernels (backend "aot_eager"), traced at the first run from the tensors of that
+// run.
+//
+// Numbers are constants of the graph. What the entry does not guard (which inputs share a storage, are leaves or views)
+// is compared at each run. When a region gives up, or a number varies, the entry is made again without it. Threads: the
+// GIL is held.
+#pragma once
+
+#include <memory>
+
+#include "entry/entry.h"
+#include "runtime/compile_context.h"
+
+namespace reprise::driver {
+
+/// Gives every region of the entry a runner. `context` outlives the entry.
+void add_aot_runners(runtime::CompileContext& context, entry::Entry& entry);
+
+}  // namespace reprise::driver
