@@ -38,7 +38,10 @@ capture::RecorderOptions make_options(const runtime::CompileContext& context) {
 
 trace::RegionOptions make_region_options(const runtime::CompileContext& context) {
   trace::RegionOptions options;
-  if (context.is_native() || context.is_aot_eager()) options.min_nodes = 2;
+  if (context.is_native() || context.is_aot_eager()) {
+    options.min_nodes = 2;
+    options.takes_late_numbers = true;
+  }
   if (!PyUnicode_Check(context.backend())) options.min_nodes = 1;
   return options;
 }
