@@ -14,8 +14,10 @@
 //     the order of `buffers` without the Local ones; [begin, end) are units of the Parallel loops. A kernel of several
 //     bodies (horizontal fusion) counts the units of the first body, then those of the second, and so on.
 //  2. Memory is read and written in the order of the nodes for one iteration. Iterations of Parallel and Vector loops
-//     are independent: two of them may touch one address only by reading it. Two buffers may be the same memory only
-//     where both are indexed alike (a kernel overwrites what it reads at the same position).
+//     are independent: two of them may touch one address only by reading it, or by storing the same value to what no
+//     iteration reads (a flag: a masked store at an index that is the same for all lanes; it is made if any lane is
+//     on). Two buffers may be the same memory only where both are indexed alike (a kernel overwrites what it reads at
+//     the same position).
 //  3. Arithmetic is that of the dtype: integers wrap, floats are IEEE, round to nearest, never contracted or
 //     reassociated; `fma` where one rounding is meant. float16 and bfloat16 are storage: cast to float32, compute,
 //     round (round_bf16 / round_f16, or a cast back).

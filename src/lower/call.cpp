@@ -119,6 +119,7 @@ void Call::begin(const Dims& sizes) {
   op_.node = node_id_;
   op_.sizes = sizes;
   op_.first_expr = static_cast<std::uint32_t>(lowered.exprs.size());
+  op_.first_check = static_cast<std::uint32_t>(lowered.checks.size());
 }
 
 Ex Call::add(ScalarOp op, DType dtype, std::initializer_list<Ex> operands, std::uint64_t payload) {
@@ -277,6 +278,11 @@ Ex Call::value(std::size_t i, DType dtype) {
   return constant(dtype, *get_int(i));
 }
 
+void Call::check(Ex fails, std::string text, bool is_index_error) {
+  REPRISE_CHECK(fails.dtype == DType::Bool, "a check of " + std::string(types::get_dtype_name(fails.dtype)));
+  lowered.checks.push_back({fails.id, is_index_error, std::move(text)});
+}
+
 // --- ends of an op
 
 Dims Call::make_result_strides(TensorId id, std::uint8_t reduced) const {
@@ -302,6 +308,7 @@ Dims Call::make_result_strides(TensorId id, std::uint8_t reduced) const {
 
 void Call::finish(Op op) {
   op.last_expr = static_cast<std::uint32_t>(lowered.exprs.size());
+  op.last_check = static_cast<std::uint32_t>(lowered.checks.size());
   const OpIndex index(static_cast<std::uint32_t>(lowered.ops.size()));
   if (op.result.is_valid()) lowered.tensors[op.result.index()].producer = index;
   if (op.index_result.is_valid()) lowered.tensors[op.index_result.index()].producer = index;

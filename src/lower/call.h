@@ -9,6 +9,7 @@
 
 #include <initializer_list>
 #include <optional>
+#include <string>
 
 #include "lower/lowered.h"
 
@@ -73,6 +74,9 @@ class Call {
   // scalar: through double or int64).
   Ex value(std::size_t i, DType dtype);
   bool can_value(std::size_t i) const;
+
+  // Where `fails` (a bool) is true for any index of the op, the node raises an IndexError (else a RuntimeError).
+  void check(Ex fails, std::string text, bool is_index_error = true);
 
   // --- ends of an op
   void finish_pointwise(TensorId result, Ex value);  // casts to the dtype of the result

@@ -9,7 +9,8 @@
 //     that dies here, the two have one geometry, and no other argument lies on it; else the argument is copied first.
 //  5. An input whose new contents are computed here (effect Copy) is written in place by the kernel or op that computes
 //     them, under the same conditions (the last use of the old contents), if nothing else may lie on the memory of the
-//     input: no other input with its storage, and the value is needed for this effect only.
+//     input: no other input with its storage, and the value is needed for this effect only. No check of a node in
+//     front of it is made later: when an error is raised, the input is what it was in eager then.
 //  6. What the host gets is never the old contents of an input that an effect writes: those are copied first.
 //  7. Views of what lies in the arena are views of the arena: they never leave the program.
 #include "schedule/assemble.h"
@@ -73,6 +74,7 @@ class Assembler {
     add_sources();
     for (std::size_t i = 0; i < grouping_.items.size(); ++i) add_item(static_cast<std::int32_t>(i));
     add_return();
+    finish_flags();
     return std::move(plan_);
   }
 
@@ -222,6 +224,7 @@ class Assembler {
 
   // Requirement 5.
   void write_inputs() {
+    find_first_checks();
     std::vector<std::int32_t> effect_counts(graph_.inputs.size(), 0);
     for (const graph::Effect& effect : graph_.effects) ++effect_counts[effect.input];
     for (std::size_t e = 0; e < graph_.effects.size(); ++e) {
@@ -258,8 +261,27 @@ class Assembler {
       if (argument == input) break;
       current = argument;
     }
+    const std::int32_t first = grouping_.item_of_op[lowered_.get(chain.back()).producer.index()];
+    if (has_earlier_check(first, lowered_.get(lowered_.get(value).producer).node)) return false;
     for (const TensorId link : chain) unite(target, get_storage(link));
     return true;
+  }
+
+  // Whether a node in front of `node` has checks that are made at the item or behind it.
+  bool has_earlier_check(std::int32_t item, graph::NodeId node) const {
+    return first_checks_[static_cast<std::size_t>(item)] < node.index();
+  }
+
+  void find_first_checks() {
+    first_checks_.assign(grouping_.items.size() + 1, UINT32_MAX);
+    for (std::size_t i = grouping_.items.size(); i-- > 0;) {
+      first_checks_[i] = first_checks_[i + 1];
+      if (grouping_.items[i].is_extern) continue;
+      for (const Member& member : grouping_.groups[grouping_.items[i].group].members) {
+        const Op& op = lowered_.get(member.op);
+        if (op.has_checks()) first_checks_[i] = std::min(first_checks_[i], op.node.index());
+      }
+    }
   }
 
   // Requirement 3: every read of `operand` in the group is at the position where `result` is stored.
@@ -664,10 +686,39 @@ class Assembler {
       word.slot = get_slot(lower::get_tensor(id));
       step.words.push_back(word);
     }
+    const std::size_t first_check = plan_.program.checks.size();
+    if (!emitted.checks.empty()) {
+      if (!flags_.is_valid()) flags_ = add_flags();
+      step.buffers.push_back({flags_, static_cast<std::int64_t>(first_check)});
+      for (const std::uint32_t i : emitted.checks)
+        plan_.program.checks.push_back({lowered_.checks[i].is_index_error, lowered_.checks[i].text});
+    }
     step.units = emitted.units;
     step.unit_work = emitted.unit_work;
     step.code = add_code(std::move(emitted.kernel));
     plan_.program.steps.push_back(std::move(step));
+    if (emitted.checks.empty()) return;
+    Step& check = add_step(StepKind::Check);
+    check.slot = flags_;
+    check.first_check = static_cast<std::uint32_t>(first_check);
+    check.check_count = static_cast<std::uint32_t>(emitted.checks.size());
+  }
+
+  SlotId add_flags() {
+    program::Slot slot;
+    slot.kind = SlotKind::Flags;
+    slot.dtype = types::DType::Int32;
+    plan_.program.slots.push_back(std::move(slot));
+    return SlotId(static_cast<std::uint32_t>(plan_.program.slots.size() - 1));
+  }
+
+  void finish_flags() {
+    if (!flags_.is_valid()) return;
+    program::Slot& slot = plan_.program.slots[flags_.index()];
+    const auto count = static_cast<std::int64_t>(plan_.program.checks.size());
+    slot.sizes.emplace_back(count);
+    slot.strides.emplace_back(1);
+    slot.size_bytes = count * 4;
   }
 
   program::CodeId add_code(kernel::Kernel kernel) {
@@ -748,6 +799,8 @@ class Assembler {
   std::vector<SlotId> slots_;              // by tensor
   std::vector<std::vector<SlotId>> place_slots_;
   std::vector<std::vector<std::uint32_t>> ends_;
+  std::vector<std::uint32_t> first_checks_;  // by item: the first node with a check in it or behind it
+  SlotId flags_;
   std::vector<bool> is_overwritten_;                        // by storage: inputs that effects write
   std::unordered_map<std::uint64_t, std::uint32_t> codes_;  // by key; never iterated
 };

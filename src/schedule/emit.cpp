@@ -49,6 +49,7 @@ class Emitter {
     choose_locals();
     add_buffers();
     emit_units();
+    for (const bool is_checked : is_checked_) REPRISE_CHECK(is_checked, "a check of the group is not in its kernel");
     result_.kernel = std::move(builder_).finish();
     return std::move(result_);
   }
@@ -200,7 +201,7 @@ class Emitter {
 
   // A pointwise group that reads or writes along another variable than the vector loop's: tiles of both.
   void choose_tile() {
-    if (group_.has_reduction || !has_vector_ || space_.sizes[vector_] < 8 || calls_library()) return;
+    if (group_.has_reduction || !has_vector_ || space_.sizes[vector_] < 8 || calls_library() || has_checks()) return;
     double best = 0;
     for (const std::uint8_t v : row_vars_) {
       if (v == vector_ || space_.sizes[v] < 8) continue;
@@ -227,6 +228,11 @@ class Emitter {
       tile_ = v;
       has_tile_ = true;
     }
+  }
+
+  bool has_checks() const {
+    return std::any_of(group_.members.begin(), group_.members.end(),
+                       [&](const Member& member) { return lowered_.get(member.op).has_checks(); });
   }
 
   // Functions of MKL run in strips of an array, which a tile is not.
@@ -388,6 +394,13 @@ class Emitter {
       result_.buffers.push_back({use.root, use.is_written});
     }
     for (std::size_t m = 0; m < states_.size(); ++m) {
+      const Op& op = get_op(m);
+      for (std::uint32_t check = op.first_check; check < op.last_check; ++check) result_.checks.push_back(check);
+    }
+    is_checked_.assign(result_.checks.size(), false);
+    if (!result_.checks.empty())
+      flags_ = builder_.add_buffer(DType::Int32, kernel::kWrite, static_cast<std::int64_t>(result_.checks.size()));
+    for (std::size_t m = 0; m < states_.size(); ++m) {
       if (states_[m].has_local)
         states_[m].local = builder_.add_local(lowered_.get(get_op(m).result).dtype, local_count_);
     }
@@ -547,6 +560,29 @@ class Emitter {
     hoist(static_cast<std::size_t>(source), op.value);
   }
 
+  // --- checks
+
+  // Emits the checks of a member that depend on open loops only; at the end of the innermost loop, on what is open is
+  // all. Each is emitted once: what it does not depend on need not be open.
+  void emit_checks(std::size_t m) {
+    for (std::size_t i = 0; i < result_.checks.size(); ++i) {
+      const Op& op = get_op(m);
+      const std::uint32_t check = result_.checks[i];
+      if (is_checked_[i] || check < op.first_check || check >= op.last_check) continue;
+      const ExprId fails = lowered_.checks[check].fails;
+      if ((node_vars_[get_node(m, fails)] & ~open_vars_) != 0) continue;
+      is_checked_[i] = true;
+      builder_.store(flags_, static_cast<std::int64_t>(i), builder_.constant(DType::Int32, 1), emit(m, fails));
+    }
+  }
+
+  // In front of the loop that opens next: the checks that are ripe, and what others need and is.
+  void hoist_checks(std::size_t m) {
+    const Op& op = get_op(m);
+    for (std::uint32_t check = op.first_check; check < op.last_check; ++check) hoist(m, lowered_.checks[check].fails);
+    emit_checks(m);
+  }
+
   // --- loops
 
   struct Scope {
@@ -655,12 +691,14 @@ class Emitter {
     ++stamp_;
     for (std::size_t m = 0; m < states_.size(); ++m) {
       if (group_.members[m].is_stored) hoist(m, get_op(m).value);
+      hoist_checks(m);
     }
   }
 
   void emit_phases() {
     if (!group_.has_reduction) {
-      // All values, then all stores: a result may lie where an operand is.
+      // Checks, all values, then all stores: a result may lie where an operand is.
+      for (std::size_t m = 0; m < states_.size(); ++m) emit_checks(m);
       std::vector<ValueId> values(states_.size());
       for (std::size_t m = 0; m < states_.size(); ++m) {
         if (group_.members[m].is_stored) values[m] = emit(m, get_op(m).value);
@@ -690,9 +728,15 @@ class Emitter {
     return get_op(m).is_reduction || member.is_stored || states_[m].has_local;
   }
 
+  // Whether the pass of this phase is over all columns for this member's checks.
+  bool is_full_check(std::size_t m) const {
+    const Member& member = group_.members[m];
+    return member.is_full && member.phase == phase_ && get_op(m).has_checks();
+  }
+
   bool has_full_work() const {
     for (std::size_t m = 0; m < states_.size(); ++m) {
-      if (is_full_root(m)) return true;
+      if (is_full_root(m) || is_full_check(m)) return true;
     }
     return false;
   }
@@ -703,6 +747,9 @@ class Emitter {
   }
 
   void store_rows() {
+    for (std::size_t m = 0; m < states_.size(); ++m) {
+      if (!group_.members[m].is_full && group_.members[m].phase == phase_) emit_checks(m);
+    }
     std::vector<ValueId> values(states_.size());
     for (std::size_t m = 0; m < states_.size(); ++m) {
       const Member& member = group_.members[m];
@@ -754,6 +801,9 @@ class Emitter {
       hoist_pass();
       scopes.push_back(open(vector_, builder_.begin_loop(LoopKind::Vector, 0, space_.sizes[vector_])));
     }
+    for (std::size_t m = 0; m < states_.size(); ++m) {
+      if (is_full_check(m)) emit_checks(m);
+    }
     std::vector<ValueId> values(states_.size());
     for (std::size_t m = 0; m < states_.size(); ++m) {
       if (!is_full_root(m)) continue;
@@ -799,6 +849,7 @@ class Emitter {
   void hoist_pass() {
     ++stamp_;
     for (std::size_t m = 0; m < states_.size(); ++m) {
+      if (is_full_check(m)) hoist_checks(m);
       if (!is_full_root(m)) continue;
       hoist(m, get_op(m).value);
       if (get_op(m).index_value.is_valid()) hoist(m, get_op(m).index_value);
@@ -834,6 +885,8 @@ class Emitter {
   std::int64_t local_count_ = 0;
   std::vector<BufferId> buffers_;
   std::vector<ValueId> numbers_;
+  BufferId flags_;
+  std::vector<bool> is_checked_;  // by check of the group: emitted
   std::array<ValueId, kMaxVars> vars_{};
   std::uint32_t open_vars_ = 0;
   std::int32_t phase_ = 0;

@@ -90,6 +90,7 @@ class Grouper {
     for (std::size_t i = 0; i < lowered_.ops.size() && options_.fuse; ++i) {
       const Op& op = lowered_.ops[i];
       if (op.kind != OpKind::Loop || op.is_reduction || is_needed_[i] || use_counts_[i] == 0) continue;
+      if (op.has_checks()) continue;  // every index is checked, whatever is read
       std::size_t inner = 0;
       bool has_operand = false;
       for_each_access(lowered_, op, [&](const Access& access) {

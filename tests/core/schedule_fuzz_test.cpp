@@ -87,7 +87,7 @@ class RandomGraph {
     const ValueId a = pick_value();
     const int rank = meta(a).rank;
     const bool is_float = types::is_float(meta(a).dtype);
-    switch (pick(22)) {
+    switch (pick(23)) {
       case 0:
       case 1: {
         constexpr OpId kUnary[] = {OpId::neg, OpId::abs, OpId::relu, OpId::square};
@@ -200,9 +200,27 @@ class RandomGraph {
               {context_->make_list(std::vector<Arg>(pick(2) == 0 ? 5u : 2u, value(a))), Arg::make_int(pick(rank))});
         return;
       }
+      case 21:
+        if (rank > 0) add_index_select(a, pick(rank));
+        return;
       default:
         add_in_place(a);
         return;
+    }
+  }
+
+  // Indexes are computed, and in range.
+  void add_index_select(ValueId a, int dim) {
+    for (int attempt = 0; attempt < 8; ++attempt) {
+      const ValueId b = pick_value();
+      if (types::is_float(meta(b).dtype)) continue;
+      const auto flat = builder_.try_call(OpId::view, std::vector<Arg>{value(b), list({-1})});
+      if (!flat) continue;
+      const Arg flat_value = value(graph_.get_node(*flat).outs[0]);
+      const Arg divisor = Arg::make_int(size(a, static_cast<std::size_t>(dim)));
+      const auto index = builder_.try_call(OpId::remainder_Scalar, std::vector<Arg>{flat_value, divisor});
+      if (index) add(OpId::index_select, {value(a), Arg::make_int(dim), value(graph_.get_node(*index).outs[0])});
+      return;
     }
   }
 
