@@ -44,6 +44,7 @@
 #include <vector>
 
 #include "base/export.h"
+#include "base/hash.h"
 #include "base/ids.h"
 #include "types/dtype.h"
 
@@ -272,7 +273,9 @@ class REPRISE_EXPORT Kernel {
 REPRISE_EXPORT bool has_result(ScalarOp op);
 
 // The same for kernels that are the same but for the order in which nodes were numbered. Not across versions.
-REPRISE_EXPORT std::uint64_t get_hash(const Kernel& kernel);
+REPRISE_EXPORT base::Hash128 get_hash(const Kernel& kernel);
+// Whether they are the same in that sense.
+REPRISE_EXPORT bool are_equal(const Kernel& a, const Kernel& b);
 
 // The bits of a constant as it stands in a Const node: floats in their own width, integers sign-extended.
 REPRISE_EXPORT std::uint64_t make_constant_bits(DType dtype, double number);

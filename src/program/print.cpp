@@ -42,8 +42,8 @@ class Printer {
     }
     for (std::size_t i = 0; i < program_.codes.size(); ++i) {
       const Code& code = program_.codes[i];
-      text_ += "code @" + std::to_string(i) + " " + get_text(kCodeKinds, code.kind) + " key " +
-               std::to_string(code.key) + ", " + get_bytes_text(code.bytes) + ":";
+      text_ += "code @" + std::to_string(i) + " " + get_text(kCodeKinds, code.kind) + " key " + code.key.get_text() +
+               ", " + get_bytes_text(code.bytes) + ":";
       for (const std::string& symbol : code.symbols) text_ += " " + symbol;
       text_ += "\n";
     }

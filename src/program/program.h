@@ -35,6 +35,7 @@
 #include <vector>
 
 #include "base/export.h"
+#include "base/hash.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "types/device.h"
@@ -95,7 +96,7 @@ enum class CodeKind : std::uint8_t {
 
 // The code of one or more kernels. The key says what it was made from (kernel, target, tier): equal keys, equal bytes.
 struct Code {
-  std::uint64_t key = 0;
+  base::Hash128 key;
   CodeKind kind = CodeKind::Object;
   std::vector<std::string> symbols;  // the functions in it
   std::vector<std::uint8_t> bytes;

@@ -229,7 +229,8 @@ void visit_program(Archive& archive, P& program) {
     visit_text(archive, constant.bytes);
   });
   visit_all(archive, program.codes, [&](auto& code) {
-    visit(archive, code.key);
+    visit(archive, code.key.low);
+    visit(archive, code.key.high);
     visit_enum(archive, code.kind, kCodeKinds);
     visit_all(archive, code.symbols, [&](auto& symbol) { visit_text(archive, symbol); });
     visit_text(archive, code.bytes);

@@ -722,15 +722,18 @@ class Assembler {
   }
 
   program::CodeId add_code(kernel::Kernel kernel) {
-    const std::uint64_t key = kernel::get_hash(kernel);
+    const base::Hash128 key = kernel::get_hash(kernel);
     const auto [found, is_new] = codes_.emplace(key, static_cast<std::uint32_t>(plan_.kernels.size()));
-    if (is_new) {
-      plan_.kernels.push_back(std::move(kernel));
-      program::Code code;
-      code.key = key;
-      code.symbols.emplace_back("kernel");
-      plan_.program.codes.push_back(std::move(code));
+    if (!is_new) {
+      REPRISE_CHECK(kernel::are_equal(plan_.kernels[found->second], kernel),
+                    "two kernels have the hash " + key.get_text());
+      return program::CodeId(found->second);
     }
+    plan_.kernels.push_back(std::move(kernel));
+    program::Code code;
+    code.key = key;
+    code.symbols.emplace_back("kernel");
+    plan_.program.codes.push_back(std::move(code));
     return program::CodeId(found->second);
   }
 
@@ -802,7 +805,7 @@ class Assembler {
   std::vector<std::uint32_t> first_checks_;  // by item: the first node with a check in it or behind it
   SlotId flags_;
   std::vector<bool> is_overwritten_;                        // by storage: inputs that effects write
-  std::unordered_map<std::uint64_t, std::uint32_t> codes_;  // by key; never iterated
+  std::unordered_map<base::Hash128, std::uint32_t> codes_;  // by key; never iterated
 };
 
 }  // namespace

@@ -34,7 +34,7 @@ Program make_program() {
   program.slots[2].arena_offset = 0;
   program.slots[4].storage_offset = 8;
   program.constants.push_back({SlotId(5), {0, 0, 128, 63}});
-  program.codes.push_back({77, CodeKind::Object, {"reprise_kernel_4d"}, {1, 2, 3}});
+  program.codes.push_back({{77, 0}, CodeKind::Object, {"reprise_kernel_4d"}, {1, 2, 3}});
 
   Step product;
   product.kind = StepKind::Extern;
