@@ -221,6 +221,7 @@ bool are_equal(const Kernel& a, const Kernel& b) { return Words(a).list() == Wor
 
 std::uint64_t make_constant_bits(DType dtype, double number) {
   if (types::is_float(dtype)) return from_double(dtype, number);
+  if (dtype == DType::Bool) return number != 0;
   return make_constant_bits(dtype, static_cast<std::int64_t>(number));
 }
 

@@ -443,11 +443,12 @@ std::optional<DType> promote(const Call& call, std::initializer_list<std::size_t
       // A higher category takes over with its own dtype: int64 tensors and a float number give float32.
     }
   }
-  // Integers and a float number give the default dtype, which only the result knows (in comparisons: float32).
+  // Integers and a float number give the default dtype, which only the result knows.
   if (result && types::is_float(*result) && by_class[2] && types::is_float(*by_class[2]) &&
       !(by_class[0] && types::is_float(*by_class[0])) && !(by_class[1] && types::is_float(*by_class[1]))) {
     const DType out = call.get(call.single()).dtype;
-    if (types::is_float(out)) return out;
+    if (!types::is_float(out)) return std::nullopt;
+    return out;
   }
   return result;
 }

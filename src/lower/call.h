@@ -102,7 +102,8 @@ class Call {
 };
 
 // Result type of tensors and Python numbers as torch promotes them: a number counts only if its category (bool < int <
-// float < complex) is above that of the tensors, and tensors of no dimensions count below those with some.
+// float < complex) is above that of the tensors, and tensors of no dimensions count below those with some. Nothing
+// where they meet in the default dtype and the result is not of it.
 std::optional<DType> promote(const Call& call, std::initializer_list<std::size_t> args);
 DType promote_types(DType a, DType b);
 

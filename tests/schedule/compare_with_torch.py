@@ -531,6 +531,71 @@ def make_indirect(generator):
                 yield "binary_cross_entropy", (x, y, None, reduction), (x, spoilt, None, reduction)
 
 
+NUMBERS = (0.1, 3, 2.5, True, -7, 16777217, 1e10, 1 << 40, 16777216.0, 16777217.0, 9007199254740992.0)
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "maximum", "minimum", "fmax", "fmin", "pow", "xlogy", "copysign")
+LOGIC = ("logical_and", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift")
+DIVISIONS = ("remainder", "fmod", "floor_divide")
+
+
+def make_promotions(generator):
+    """(name, args) of two operands of all pairs of dtypes: tensors with and without dims, and Python numbers."""
+
+    def new(shape, dtype):
+        x = make(shape, dtype, generator, special=False)
+        if shape and shape[0] > 12 and dtype in (torch.int64, torch.int32, torch.float32, torch.float64):
+            # What a narrower float rounds, neighbours of such, and what float32 makes of 0.1.
+            large = [16777216, 16777217, 16777219, -16777217, 2147483647, -2147483648, 2**40 + 1, 2**53 + 1, 2**62 + 3]
+            if dtype == torch.int32:
+                large = large[:6]
+            x.view(-1)[: len(large)] = torch.tensor(large, dtype=torch.int64).to(dtype)
+        if not shape and dtype in (torch.int64, torch.float64, torch.float32):
+            x = torch.tensor([16777217, 3, 2**53 + 1][torch.randint(0, 3, (), generator=generator)]).to(dtype)
+        if shape and shape[0] > 12 and dtype.is_floating_point:
+            x.view(-1)[10:13] = torch.tensor([0.1, 2.5, 3.0], dtype=torch.float64).to(dtype)
+        return x
+
+    for name in COMPARISONS + ARITHMETIC + LOGIC + DIVISIONS:
+        tensor = f"{name}.Tensor" if hasattr(getattr(torch.ops.aten, name), "Tensor") else name
+        tensor = "pow.Tensor_Tensor" if name == "pow" else tensor
+        scalar = "pow.Tensor_Scalar" if name == "pow" else f"{name}.Scalar"
+        has_scalar = name == "pow" or hasattr(getattr(torch.ops.aten, name), "Scalar")
+        extra = (1,) if name in ("add", "sub", "rsub") else ()
+        for a in ALL:
+            x = new((37,), a)
+            for b in ALL:
+                if name not in DIVISIONS:
+                    yield tensor, (x, new((37,), b), *extra)
+                    yield tensor, (x, new((), b), *extra)
+                    yield tensor, (new((), a), new((37,), b), *extra)
+                    yield tensor, (new((), a), new((), b), *extra)
+                    yield tensor, (x, new((1,), b), *extra)
+                    yield tensor, (new((1,), a), new((37,), b), *extra)
+            for number in NUMBERS:
+                for y in (x, new((), a)):
+                    if has_scalar:
+                        yield scalar, (y, number, *extra)
+                    if name not in ("rsub", "xlogy", "copysign", "fmax", "fmin", "maximum", "minimum", "pow"):
+                        yield tensor, (y, Wrapped(number), *extra)
+                        if name in ("add", "sub", "mul", "div"):
+                            yield tensor, (Wrapped(number), y, *extra)
+    for a in ALL:
+        for b in ALL:
+            x, y, mask = new((37,), a), new((37,), b), make((37,), torch.bool, generator)
+            yield "where.self", (mask, x, y)
+            yield "where.self", (mask, x, new((), b))
+            yield "where.self", (mask, new((), a), y)
+            yield "addcmul", (x, y, new((37,), b), {"value": 1})
+            yield "addcmul", (x, new((), b), y, {"value": 1})
+            yield "addcdiv", (x, y, new((37,), b), {"value": 1})
+            yield "lerp.Tensor", (x, y, new((), b))
+        for number in NUMBERS:
+            yield "clamp", (new((37,), a), number, None)
+            yield "clamp", (new((37,), a), None, number)
+            yield "masked_fill.Scalar", (new((37,), a), make((37,), torch.bool, generator), number)
+            yield "add.Tensor", (new((37,), a), new((37,), torch.int64), number)
+
+
 def find_overload(name):
     base, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, base), overload or "default")
@@ -767,7 +832,15 @@ def add_cases(runner, parts):
         shapes = [tuple(a.shape) if isinstance(a, torch.Tensor) else a for a in args]
         runner.add(name, args, exact, (name, str(args[0].dtype) if isinstance(args[0], torch.Tensor) else "", shapes))
 
-
+    if not parts or "promotions" in parts:
+        for default in (torch.float32, torch.float64):
+            torch.set_default_dtype(default)
+            for name, args in make_promotions(generator):
+                kinds = [(NAMES[a.dtype], *a.shape) if isinstance(a, torch.Tensor) else a for a in args]
+                kinds = [a.number if isinstance(a, Wrapped) else a for a in kinds]
+                exact = name not in ("xlogy.Tensor", "pow.Tensor_Tensor", "pow.Tensor_Scalar")
+                runner.add(name, args, exact, (f"promotion {name}", kinds, default))
+        torch.set_default_dtype(torch.float32)
     for name, args, refused in make_indirect(generator):
         if parts and not any(part in name for part in parts):
             continue
