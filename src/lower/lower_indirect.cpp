@@ -119,6 +119,11 @@ bool lower_nll_loss_backward(Call& call) {
     return call.load_at(std::move(access));
   };
   const Ex target = call.cast(load_of_row(2), DType::Int64);
+  if (*reduction != kNone) {  // eager's loop without a reduction checks nothing; here it writes nothing
+    const Ex is_outside = call.op(ScalarOp::Ne, target, emit_safe_index(call, target, x.sizes[1]));
+    const Ex is_counted = call.op(ScalarOp::Ne, target, call.constant(DType::Int64, *ignored));
+    call.check(call.op(ScalarOp::And, is_outside, is_counted), "Target is out of bounds.");
+  }
   const Ex is_target = call.op(ScalarOp::And, call.op(ScalarOp::Eq, target, call.dim(1)),
                                call.op(ScalarOp::Ne, target, call.constant(DType::Int64, *ignored)));
   Ex value = call.cast(load_of_row(0), compute);

@@ -521,6 +521,9 @@ def make_indirect(generator):
                 x = make((50, 9), dtype, generator, special=False)
                 for reduction in (1, 2):
                     yield "nll_loss_forward", (x, target, weight, reduction, -100), (x, spoilt, weight, reduction, -100)
+                    grad, total = torch.tensor(1.5, dtype=dtype), torch.tensor(7.0, dtype=dtype)
+                    good = (grad, x, target, weight, reduction, -100, total)
+                    yield "nll_loss_backward", good, (grad, x, spoilt, *good[3:])
                     x = x.t().contiguous().t()
         x, y = (make((5, 7), dtype, generator, low=0.1, high=0.9, special=False) for _ in range(2))
         for bad in (1.1, -0.1, float("nan")):
