@@ -209,9 +209,9 @@ bool Assembler::write_input(TensorId input, TensorId value) {
   return true;
 }
 
-// Whether a node in front of `node` has checks that are made at the item or behind it.
+// Whether `node` or one in front of it has checks that are made at the item or behind it.
 bool Assembler::has_earlier_check(std::int32_t item, graph::NodeId node) const {
-  return first_checks_[static_cast<std::size_t>(item)] < node.index();
+  return first_checks_[static_cast<std::size_t>(item)] <= node.index();
 }
 
 void Assembler::find_first_checks() {
