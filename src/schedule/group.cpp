@@ -90,7 +90,6 @@ class Grouper {
     for (std::size_t i = 0; i < lowered_.ops.size() && options_.fuse; ++i) {
       const Op& op = lowered_.ops[i];
       if (op.kind != OpKind::Loop || op.is_reduction || is_needed_[i] || use_counts_[i] == 0) continue;
-      if (op.has_checks()) continue;  // every index is checked, whatever is read
       std::size_t inner = 0;
       bool has_operand = false;
       for_each_access(lowered_, op, [&](const Access& access) {
@@ -456,6 +455,8 @@ class Grouper {
         apply_split(group, map.var, map.factor);
         return Added::Split;
       }
+      // Every index is checked, whatever is read.
+      if (source.has_checks() && !covers(map.indexes, source, group.space)) return need(producer);
       return add_member(group, producer, map.indexes, false);
     }
     // Requirement 3; an op of this group that is not deferred is somewhere else.
@@ -463,6 +464,13 @@ class Grouper {
     if (root_count > kMaxTouches && !is_starting_) return Added::No;
     group.touches.push_back({root, position, -1, false, is_indirect});
     return Added::Yes;
+  }
+
+  // Whether some iteration meets every element of the op's box.
+  static bool covers(const Indexes& indexes, const Op& op, const VarSpace& space) {
+    std::uint32_t vars = 0;
+    for (std::size_t d = 0; d < op.sizes.rank; ++d) vars |= indexes[d].get_vars();
+    return is_bijection(indexes, op.sizes.span(), space, vars);
   }
 
   Added need(OpIndex op) {
