@@ -10,21 +10,20 @@
 // from the sizes of the inputs (sym), and `value` is then what it was when the program was made.
 //
 // The essay: requirements of a program.
-//  1. Slots are numbered; slots [0, inputs) are the inputs in the order of the region. A slot is filled once, by the
-//  step
-//     that names it as a result (inputs and constants: before the first step), and not read after `free`.
+//  1. Slots are numbered; slots [0, inputs) are the inputs in the order of the region. A slot is filled once, by
+//     the step that names it as a result (inputs, constants and flags: before the first step), and not read after
+//     `free`.
 //  2. Temporaries with an arena offset lie in one block of `arena_bytes`, aligned to kArenaAlignment, which the host
 //     allocates once a run (or keeps). Two may overlap only if their lives do not: the planner's duty.
 //  3. `allocate` makes a fresh tensor (outputs, and temporaries without an offset). Outputs never lie in the arena.
 //  4. A kernel gets base pointers (with the storage offset of the slot and `offset` elements added), in its own order.
-//  5. Checks: what eager would raise for (an index out of range), found by a kernel. A program with checks has one slot
-//  of
-//     kind Flags, a word for each check, in order. Its memory belongs to the run, as the arena does: the host gives it
-//     zeroed and may keep it for later runs, since a run that nothing fails in does not write it. A kernel that finds a
-//     failure stores 1 (any number of threads may, the same value); it reads and writes nothing outside of its buffers,
-//     and what it computes is then worthless. Directly behind such a launch stands a check step: if one of the words
-//     [first_check, first_check + check_count) of the flags is not 0, the host sets all of these to 0, ends the run
-//     there (nothing later is done, nothing is returned) and raises the error of the first of them.
+//  5. Checks: what eager would raise for (an index out of range), found by a kernel. If there are any, one slot is
+//     of kind Flags, an int32 word for each check, in order. Its memory belongs to the run, as the arena does: the host
+//     gives it zeroed and may keep it for later runs, since a run that nothing fails in does not write it. A kernel
+//     that finds a failure stores 1 (any number of threads may, the same value); it reads and writes nothing outside of
+//     its buffers, and what it computes is then worthless. Directly behind such a launch stands a check step: if one of
+//     the words [first_check, first_check + check_count) of the flags is not 0, the host sets all of these to 0, ends
+//     the run there (nothing later is done, nothing is returned) and raises the error of the first of them.
 //  6. Steps run in order. Any step may be the last that uses a slot; `free` gives back its tensor at that point.
 #pragma once
 

@@ -5,6 +5,7 @@
 Each row of CASES is an op with its arguments; tensors come in several dtypes, layouts (contiguous, transposed, strided,
 broadcast) and lengths. The result has to have eager's bits ("exact": what eager itself computes the same way on
 contiguous data), or to be within a few rounding errors of it ("close": functions from another library, sums).
+Arguments that eager refuses for their data have to make the program raise an error of the same class.
 With REPRISE_NATIVE set to the path of libtorch_cpu.so, kernels run as machine code with eager's own functions.
 Prints one line for each op that is not lowered and for each that differs; the exit code is 1 if one differs.
 """
