@@ -3,9 +3,8 @@
 import pathlib
 
 import pytest
-import torch
-
 import reprise
+import torch
 
 FAULTS = [
     line.split('"')[1]

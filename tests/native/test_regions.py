@@ -3,9 +3,8 @@
 import threading
 
 import pytest
-import torch
-
 import reprise
+import torch
 
 
 def compile_native(function, **options):

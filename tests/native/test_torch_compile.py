@@ -1,9 +1,8 @@
 """Our compiler as a backend of torch.compile."""
 
 import pytest
-import torch
-
 import reprise
+import torch
 from reprise import _dynamo
 
 
