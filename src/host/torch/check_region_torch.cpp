@@ -2,11 +2,14 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Dispatch.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "host/torch/python_errors_impl.h"
@@ -36,6 +39,10 @@ struct Results {
 struct Tolerance {
   double norm, element;
 };
+// Inputs are moved by so many epsilons to see how far results move, and so many times that is let pass.
+constexpr double kNoiseEpsilons = 4;
+constexpr double kNoiseFactor = 8;
+
 Tolerance tolerance_of(c10::ScalarType dtype) {
   switch (dtype) {
     case c10::kDouble:
@@ -50,28 +57,79 @@ Tolerance tolerance_of(c10::ScalarType dtype) {
   }
 }
 
-std::string describe_difference(const at::Tensor& got, const at::Tensor& want) {
+// What one pass over two tensors finds; sums in double.
+struct Distance {
+  double error = 0, norm = 0;    // squares summed: got - want, want
+  double worst = 0;              // max of |got - want| - element * |want|
+  bool is_special_equal = true;  // NaNs and infinities in the same places
+};
+
+template <typename T>
+void measure(const T* got, const T* want, int64_t count, double element, Distance& found) {
+  double error = 0, norm = 0, worst = 0;
+  bool is_special_equal = true;
+  for (int64_t i = 0; i < count; i++) {
+    const double a = static_cast<double>(got[i]), b = static_cast<double>(want[i]);
+    if (!std::isfinite(b) || !std::isfinite(a)) {
+      is_special_equal = is_special_equal && (std::isnan(b) ? std::isnan(a) : a == b);
+      continue;
+    }
+    const double distance = std::abs(a - b);
+    error += distance * distance;
+    norm += b * b;
+    worst = std::max(worst, distance - element * std::abs(b));
+  }
+  found.error += error;
+  found.norm += norm;
+  found.worst = std::max(found.worst, worst);
+  found.is_special_equal = found.is_special_equal && is_special_equal;
+}
+
+// Float tensors of one dtype and shape.
+Distance measure(const at::Tensor& got, const at::Tensor& want, double element) {
+  const bool is_alike = got.strides() == want.strides() && want.is_non_overlapping_and_dense();
+  const at::Tensor a = is_alike ? got : got.contiguous(), b = is_alike ? want : want.contiguous();
+  Distance found;
+  const int64_t count = b.numel();
+  AT_DISPATCH_FLOATING_TYPES_AND2(c10::kHalf, c10::kBFloat16, b.scalar_type(), "check_region", [&] {
+    measure(a.const_data_ptr<scalar_t>(), b.const_data_ptr<scalar_t>(), count, element, found);
+  });
+  return found;
+}
+
+bool has_plain_floats(const at::Tensor& tensor) {
+  const c10::ScalarType dtype = tensor.scalar_type();
+  return dtype == c10::kFloat || dtype == c10::kDouble || dtype == c10::kHalf || dtype == c10::kBFloat16;
+}
+
+// `noise`, if defined: what `want` would be with inputs a few roundings away. As far as that moves, sums in another
+// order may move the result.
+std::string describe_difference(const at::Tensor& got, const at::Tensor& want, const at::Tensor& noise) {
   if (!got.defined() || !want.defined()) return got.defined() == want.defined() ? "" : "there is one only on one side";
   if (got.scalar_type() != want.scalar_type()) return "another dtype";
   if (got.sizes() != want.sizes()) return "another shape";
   if (want.numel() == 0) return {};
-  if (!want.is_floating_point() && !want.is_complex()) return at::equal(got, want) ? "" : "other values";
-  const c10::ScalarType wide = want.is_complex() ? c10::kComplexDouble : c10::kDouble;
-  const at::Tensor is_finite = at::isfinite(want);
-  if (!at::equal(is_finite, at::isfinite(got))) return "infinities or NaNs in other places";
-  if (!at::equal(at::isnan(want), at::isnan(got))) return "NaNs in other places";
-  const at::Tensor is_infinite = ~is_finite & ~at::isnan(want);
-  if (!at::equal(got.masked_select(is_infinite), want.masked_select(is_infinite))) return "infinities of another sign";
-  const at::Tensor a = got.to(wide).masked_select(is_finite), b = want.to(wide).masked_select(is_finite);
-  if (b.numel() == 0) return {};
-  const at::Tensor distance = (a - b).abs(), size = b.abs();
-  const double norm = size.norm().item<double>(), rms = norm / std::sqrt(static_cast<double>(b.numel()));
+  if (want.is_complex()) {
+    return describe_difference(at::view_as_real(got.resolve_conj()), at::view_as_real(want.resolve_conj()),
+                               noise.defined() ? at::view_as_real(noise.resolve_conj()) : noise);
+  }
+  if (!has_plain_floats(want)) return at::equal(got, want) ? "" : "other values";
   const Tolerance tolerance = tolerance_of(want.scalar_type());
-  const double error = distance.norm().item<double>();
-  const double worst = (distance - size * tolerance.element).max().item<double>();
+  const Distance found = measure(got, want, tolerance.element);
+  if (!found.is_special_equal) return "infinities or NaNs in other places";
+  const double root = std::sqrt(static_cast<double>(want.numel()));
+  const double error = std::sqrt(found.error), norm = std::sqrt(found.norm);
+  double moved = 0, moved_most = 0;
+  if (noise.defined() && noise.sizes() == want.sizes()) {
+    const Distance of_noise = measure(noise, want, 0);
+    moved = kNoiseFactor * std::sqrt(of_noise.error);
+    moved_most = kNoiseFactor * of_noise.worst;
+  }
   // Noise around zero is no difference.
-  const double floor = 1e-2 * tolerance.norm * std::sqrt(static_cast<double>(b.numel()));
-  if (error <= tolerance.norm * norm + floor && worst <= tolerance.element * rms + 1e-2 * tolerance.norm) return {};
+  const double floor = 1e-2 * tolerance.norm;
+  if (error <= tolerance.norm * norm + floor * root + moved &&
+      found.worst <= tolerance.element * norm / root + floor + moved_most)
+    return {};
   return "off by " + std::to_string(error / (norm + 1e-300)) + " (relative norm)";
 }
 
@@ -95,7 +153,11 @@ class Checker {
       want = run_once(false);
       if (random.defined()) set_random_state(random);
       got = run_once(true);
-      check.text = compare(got, want);
+      check.text = compare(got, want, Results());
+      if (check.text.empty()) return;
+      has_noise_ = true;
+      if (random.defined()) set_random_state(random);
+      check.text = compare(got, want, run_once(false));
     });
     if (random.defined()) set_random_state(random);
     if (!ok) {
@@ -138,6 +200,19 @@ class Checker {
     return {};
   }
 
+  static double epsilon_of(c10::ScalarType dtype) {
+    switch (dtype) {
+      case c10::kDouble:
+        return std::numeric_limits<double>::epsilon();
+      case c10::kHalf:
+        return 0x1p-10;
+      case c10::kBFloat16:
+        return 0x1p-7;
+      default:
+        return std::numeric_limits<float>::epsilon();
+    }
+  }
+
   static at::Tensor copy_of(const at::Tensor& tensor) {
     at::Tensor copy = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
     return copy.copy_(tensor);
@@ -156,6 +231,11 @@ class Checker {
       if (is_written_[i] != 0) {
         const at::NoGradGuard no_grad;
         leaf = copy_of(leaf);
+      }
+      if (has_noise_ && leaf.is_floating_point()) {
+        const at::NoGradGuard no_grad;
+        const at::Tensor factors = make_pattern(leaf).mul_(kNoiseEpsilons * epsilon_of(leaf.scalar_type())).add_(1);
+        leaf = copy_of(leaf).mul_(factors);
       }
       leaf.set_requires_grad(original.requires_grad());
       const at::AutoGradMode with_grad(true);
@@ -192,10 +272,16 @@ class Checker {
     return results;
   }
 
+  // Numbers in [-1, 1], in the sizes and strides of the tensor if it is dense.
+  static at::Tensor make_pattern(const at::Tensor& like) {
+    const c10::ScalarType dtype = like.scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat;
+    return at::arange(like.numel(), at::TensorOptions(dtype)).mul_(0.37).add_(0.5).cos_().reshape(like.sizes());
+  }
+
   static at::Tensor make_tangent(const at::Tensor& output) {
-    const at::Tensor numbers = at::arange(output.numel(), at::kDouble).mul(0.37).add(0.5).cos().reshape(output.sizes());
-    if (!output.is_non_overlapping_and_dense()) return numbers.to(output.scalar_type());
-    return at::empty_strided(output.sizes(), output.strides(), output.options()).copy_(numbers);
+    const at::Tensor pattern = make_pattern(output);
+    if (!output.is_non_overlapping_and_dense()) return pattern.to(output.scalar_type());
+    return at::empty_strided(output.sizes(), output.strides(), output.options()).copy_(pattern);
   }
 
   void differentiate(const Tensors& leaves, const std::vector<PyObject*>& objects, Results& results) const {
@@ -225,24 +311,24 @@ class Checker {
     PyEval_RestoreThread(thread);
   }
 
-  static std::string compare(const char* what, const Tensors& got, const Tensors& want) {
+  static std::string compare(const char* what, const Tensors& got, const Tensors& want, const Tensors& noise) {
     if (got.size() != want.size()) return std::string("another number of ") + what + "s";
     for (size_t i = 0; i < want.size(); i++) {
-      std::string text = describe_difference(got[i], want[i]);
+      std::string text = describe_difference(got[i], want[i], i < noise.size() ? noise[i] : at::Tensor());
       if (!text.empty()) return std::string(what) + " " + std::to_string(i) + ": " + text;
     }
     return {};
   }
 
-  static std::string compare(const Results& got, const Results& want) {
+  static std::string compare(const Results& got, const Results& want, const Results& noise) {
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < want.outputs.size() && i < got.outputs.size(); i++) {
       if (got.requires_grad[i] != want.requires_grad[i])
         return "output " + std::to_string(i) + ": requires_grad differs";
     }
-    std::string text = compare("output", got.outputs, want.outputs);
-    if (text.empty()) text = compare("written input", got.written, want.written);
-    if (text.empty()) text = compare("gradient", got.gradients, want.gradients);
+    std::string text = compare("output", got.outputs, want.outputs, noise.outputs);
+    if (text.empty()) text = compare("written input", got.written, want.written, noise.written);
+    if (text.empty()) text = compare("gradient", got.gradients, want.gradients, noise.gradients);
     return text;
   }
 
@@ -250,6 +336,7 @@ class Checker {
   const RegionPlan& plan_;
   std::span<PyObject* const> originals_;
   std::vector<uint8_t> is_written_;
+  bool has_noise_ = false;
 };
 
 }  // namespace
