@@ -86,6 +86,12 @@ Node Memory::normalise(const Node& node) {
     case OpId::t_:
       plain.op = OpId::t;
       break;
+    case OpId::unsafe_split_Tensor:  // views as well; only autograd takes them for tensors of their own
+      plain.op = OpId::split_Tensor;
+      break;
+    case OpId::unsafe_split_with_sizes:
+      plain.op = OpId::split_with_sizes;
+      break;
     case OpId::transpose_:
       plain.op = OpId::transpose_int;
       break;

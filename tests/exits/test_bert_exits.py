@@ -72,7 +72,7 @@ def test_a_data_branch_in_a_module_class_of_bert_in_training(name, monkeypatch):
     forward = cls.forward
 
     def noisy(self, hidden_states, *args, **kwargs):
-        if hidden_states.sum() > 0:
+        if hidden_states[0, 0, 0] > 0:  # not a sum of normed numbers: rounding would decide
             hidden_states = hidden_states * 1.5
         return forward(self, hidden_states, *args, **kwargs)
 

@@ -1,6 +1,7 @@
 // Trace tensors and their run: inputs, constants, state around the run.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ThreadLocalState.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/Allocator.h>
@@ -8,6 +9,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/library.h>
 
+#include <array>
 #include <utility>
 
 #include "host/torch/trace_tensor_impl.h"
@@ -120,8 +122,36 @@ EntryState EntryState::capture() {
   return result;
 }
 
+namespace {
+
+// What at::ThreadLocalState leaves out of autocast: how deep it is nested, dtypes, whether casts of weights are kept.
+class AutocastState {
+ public:
+  AutocastState() : nesting_(at::autocast::increment_nesting() - 1) {
+    at::autocast::decrement_nesting();
+    for (size_t i = 0; i < kDevices.size(); i++) dtypes_[i] = at::autocast::get_autocast_dtype(kDevices[i]);
+  }
+  void restore() const {
+    int now = at::autocast::increment_nesting();
+    while (now > nesting_) now = at::autocast::decrement_nesting();
+    while (now < nesting_) now = at::autocast::increment_nesting();
+    if (nesting_ == 0) at::autocast::clear_cache();
+    for (size_t i = 0; i < kDevices.size(); i++) at::autocast::set_autocast_dtype(kDevices[i], dtypes_[i]);
+    at::autocast::set_autocast_cache_enabled(is_cache_enabled_);
+  }
+
+ private:
+  static constexpr std::array<c10::DeviceType, 2> kDevices = {c10::kCPU, c10::kCUDA};
+  int nesting_;
+  std::array<c10::ScalarType, 2> dtypes_{};
+  bool is_cache_enabled_ = at::autocast::is_autocast_cache_enabled();
+};
+
+}  // namespace
+
 struct EntryStateScope::Saved {
   at::ThreadLocalState thread_state;
+  AutocastState autocast;
   caffe2::TypeMeta default_dtype = c10::get_default_dtype();
 };
 
@@ -133,6 +163,7 @@ EntryStateScope::EntryStateScope(const EntryState& entry) : saved_(std::make_uni
 
 EntryStateScope::~EntryStateScope() {
   at::ThreadLocalState::setThreadLocalState(saved_->thread_state);
+  saved_->autocast.restore();
   c10::set_default_dtype(saved_->default_dtype);
 }
 
