@@ -38,7 +38,7 @@ capture::RecorderOptions make_options(const runtime::CompileContext& context) {
 
 trace::RegionOptions make_region_options(const runtime::CompileContext& context) {
   trace::RegionOptions options;
-  if (context.runs_aot()) options.min_nodes = 2;
+  if (context.runs_aot()) options.min_nodes = static_cast<int32_t>(context.options.min_region_nodes);
   if (!PyUnicode_Check(context.backend())) options.min_nodes = 1;
   return options;
 }

@@ -1,0 +1,294 @@
+"""One case of the sweep: every sample eager and compiled, compared after each call."""
+
+import collections
+import copy
+import re
+import warnings
+
+import reprise
+import torch
+from torch.utils import _pytree as pytree
+
+from tests.ops import compare
+from tests.ops.cases import Call, find_callable, list_samples, ops
+from tests.ops.known import UNINITIALISED
+
+SEED = 7
+RAISES = "eager raises"
+EMPTY = {"compiled": 0, "refused": 0, "bit_equal": 0, "reasons": ()}
+
+
+def make_program(op, variant):
+    """The function that is compiled. Each call makes a new function object of the same code."""
+    target = find_callable(op, variant)
+
+    def program(input, args, kwargs):
+        return target(input, *args, **kwargs)
+
+    return program
+
+
+# --- copies of what is passed -----------------------------------------------------------------------------------------
+
+
+def copy_call(call, convert=None):
+    """A call with tensors of their own, which share memory and have strides as the original's. `convert` (dtype to
+    dtype) changes types of tensors."""
+    storages, copies = {}, {}
+
+    def change(x):
+        return x.to(convert[x.dtype]) if convert and x.dtype in convert else x
+
+    def copy_plain(x):  # no view, as what a program makes itself
+        if x.layout != torch.strided:
+            return change(x.clone())
+        if x.is_conj():
+            return copy_plain(x.conj()).conj()
+        if x.is_neg():
+            return copy_plain(x._neg_view())._neg_view()
+        storage = x.untyped_storage()
+        key = storage.data_ptr() or id(x), x.dtype
+        if key not in storages:
+            count = storage.nbytes() // x.element_size()
+            storages[key] = change(torch.empty(0, dtype=x.dtype).set_(storage, 0, (count,), (1,)).clone())
+        flat = storages[key]
+        return torch.empty(0, dtype=flat.dtype).set_(flat.untyped_storage(), x.storage_offset(), x.shape, x.stride())
+
+    def copy_tensor(x):
+        if id(x) not in copies:
+            copies[id(x)] = copy_plain(x.detach()).requires_grad_(x.requires_grad)
+        return copies[id(x)]
+
+    def copy_leaf(x):
+        if isinstance(x, torch.Tensor):
+            return copy_tensor(x)
+        if convert and isinstance(x, torch.dtype):
+            return convert.get(x, x)
+        return copy.deepcopy(x) if isinstance(x, torch.Generator) else x
+
+    return Call(*pytree.tree_map(copy_leaf, (call.input, call.args, call.kwargs)))
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+Outcome = collections.namedtuple("Outcome", "error value gradients passed random_state")
+
+
+def run(program, call, with_gradients):
+    """Call `program`; the exception, or the result and the gradients; what was passed, as it is afterwards."""
+    torch.manual_seed(SEED)
+    value = gradients = error = None
+    try:
+        value = program(call.input, call.args, call.kwargs)
+        if with_gradients:
+            gradients = differentiate(value, call)
+    except Exception as exception:  # noqa: BLE001
+        error = exception.with_traceback(None)
+    return Outcome(error, value, gradients, call.flatten()[0], torch.get_rng_state())
+
+
+def differentiate(value, call):
+    roots = [x for x in pytree.tree_leaves(value) if isinstance(x, torch.Tensor) and x.requires_grad]
+    leaves = [x for x in call.flatten()[0] if isinstance(x, torch.Tensor) and x.requires_grad]
+    if not roots or not leaves:
+        return []
+    generator = torch.Generator().manual_seed(SEED)
+    tangents = []
+    for root in roots:
+        tangent = torch.randn(root.shape, generator=generator, dtype=torch.float64)
+        if root.is_complex():
+            tangent = torch.complex(tangent, torch.randn(root.shape, generator=generator, dtype=torch.float64))
+        tangents.append(tangent.to(root.dtype))
+    return list(torch.autograd.grad(roots, leaves, tangents, allow_unused=True))
+
+
+# --- comparing --------------------------------------------------------------------------------------------------------
+
+
+def describe_sharing(tensors, passed):
+    """For each tensor: which of the passed ones it is, whose memory it is in, and where."""
+
+    def storage(x):
+        return x.untyped_storage()._cdata if x.layout == torch.strided else None
+
+    passed = [x for x in passed if isinstance(x, torch.Tensor)]
+    rows = []
+    for i, x in enumerate(tensors):
+        same = next((k for k, y in enumerate(passed) if y is x), None)
+        shared = next((k for k, y in enumerate(passed) if storage(y) is not None and storage(y) == storage(x)), None)
+        offset = x.storage_offset() if shared is not None else None
+        earlier = next((k for k in range(i) if tensors[k] is x), None)
+        beside = next((k for k in range(i) if storage(x) is not None and storage(tensors[k]) == storage(x)), None)
+        rows.append((same, shared, offset, earlier, beside))
+    return rows
+
+
+def describe_meta(x):
+    strides = x.stride() if x.layout == torch.strided else None
+    return {
+        "dtype": x.dtype,
+        "shape": tuple(x.shape),
+        "stride": strides,
+        "requires_grad": x.requires_grad,
+        "layout": x.layout,
+        "conj or neg bit": (x.is_conj(), x.is_neg()),
+        "type": type(x),
+    }
+
+
+def compare_outcomes(ours, eager, reference, values_matter):
+    """(status, text) of what differs, or None. `reference()` gives the Outcome of a wider eager run, or None."""
+    if eager.error is not None or ours.error is not None:
+        if type(ours.error) is type(eager.error):
+            return None
+        return "raised", f"{_show_error(ours.error)} for {_show_error(eager.error)}"
+    ours_leaves, ours_spec = pytree.tree_flatten((ours.value, ours.gradients))
+    eager_leaves, eager_spec = pytree.tree_flatten((eager.value, eager.gradients))
+    if ours_spec != eager_spec:
+        return "structure", f"{ours_spec} for {eager_spec}"[:300]
+    for i, (a, b) in enumerate(zip(ours_leaves, eager_leaves)):
+        if type(a) is not type(b):
+            return "structure", f"{type(a).__name__} for {type(b).__name__} at {i}"
+        if isinstance(a, torch.Tensor):
+            one, other = describe_meta(a), describe_meta(b)
+            for key, found in one.items():
+                if found != other[key]:
+                    return key.split()[0], f"{key} {found} for {other[key]} at {i}"
+        elif not (a == b or a != a):
+            return "value", f"{a!r} for {b!r} at {i}"
+    a = describe_sharing([x for x in ours_leaves if isinstance(x, torch.Tensor)], ours.passed)
+    b = describe_sharing([x for x in eager_leaves if isinstance(x, torch.Tensor)], eager.passed)
+    if a != b:
+        return "alias", f"(same, storage, offset, ...) {a} for {b}"
+    if not torch.equal(ours.random_state, eager.random_state):
+        return "random", "the random state afterwards"
+
+    def wide(of):
+        def find(i):
+            outcome = reference()
+            leaves = of(outcome) if outcome is not None and outcome.error is None else None
+            found = leaves[i] if leaves is not None and i < len(leaves) else None
+            return found if isinstance(found, torch.Tensor) else None
+
+        return find
+
+    parts = [("result", ours_leaves, eager_leaves, wide(lambda o: pytree.tree_leaves((o.value, o.gradients))))]
+    parts.append(("argument", ours.passed, eager.passed, wide(lambda o: o.passed)))
+    for what, ours_parts, eager_parts, find in parts if values_matter else ():
+        for i, (x, y) in enumerate(zip(ours_parts, eager_parts)):
+            if not isinstance(x, torch.Tensor):
+                continue
+            if what == "argument" and describe_meta(x) != describe_meta(y):
+                return "argument", f"{describe_meta(x)} for {describe_meta(y)} at {i}"
+            found = compare.describe_difference(x, y, lambda i=i, find=find: find(i))
+            if found is not None:
+                return "value", f"{what} {i}: {found}"
+    return None
+
+
+def is_bit_equal(ours, eager):
+    if eager.error is not None:
+        return True
+    leaves = zip(
+        pytree.tree_leaves((ours.value, ours.gradients, ours.passed)),
+        pytree.tree_leaves((eager.value, eager.gradients, eager.passed)),
+    )
+    return all(compare.is_equal(a, b) for a, b in leaves if isinstance(a, torch.Tensor))
+
+
+def _show_error(error):
+    return "no exception" if error is None else f"{type(error).__name__}: {str(error)[:150]}"
+
+
+# --- what became of the region ----------------------------------------------------------------------------------------
+
+
+def find_fallback(compiled):
+    """None if the calls of torch ran in compiled regions, else why not."""
+    report = reprise.explain(compiled).report
+    regions = [text for entry in report.entries for text in entry["regions"]]
+    refusals = [re.search(r"was dissolved: (.*)|torch calls: (?!a graph|made by|native)(.*)", text) for text in regions]
+    refusals = [found.group(1) or found.group(2) for found in refusals if found]
+    if regions and not refusals:
+        return None
+    reasons = [f"exit: {exit_['reason']}" for exit_ in report.exits if exit_["kind"] != "error"]
+    reasons += [f"not recorded: {place['last_failure']}" for place in report.places if place["last_failure"]]
+    return normalise([*refusals, *reasons, "no region"][0])
+
+
+def normalise(reason):
+    reason = re.sub(r"0x[0-9a-f]+", "?", reason.split("\n")[0])
+    return re.sub(r"\d+", "N", reason)[:160]
+
+
+# --- a case -----------------------------------------------------------------------------------------------------------
+
+
+def check_case(case, backend, sample_count):
+    """A row: name, status (ok, or what differs first), text; numbers of samples, of those that were compiled, that
+    eager refuses, that are bit-equal; reasons of fallbacks."""
+    warnings.simplefilter("ignore")
+    op = ops()[case.op]
+    row = {"case": case.name, "status": "ok", "text": "", "samples": 0, **EMPTY}
+    row["reasons"] = []
+    try:
+        pairs = list_samples(case, sample_count)
+    except Exception as error:  # noqa: BLE001
+        return {**row, "status": "no samples", "text": _show_error(error)}
+    for number, pair in enumerate(pairs):
+        problem, reason, is_equal = check_sample(op, case, pair, backend)
+        row["samples"] += 1
+        row["bit_equal"] += is_equal
+        if reason is None:
+            row["compiled"] += 1
+        elif reason == RAISES:
+            row["refused"] += 1
+        else:
+            row["reasons"].append(reason)
+        if problem is not None and row["status"] == "ok":
+            row["status"], row["text"] = problem[0], f"sample {number}, {problem[1]}"
+    return row
+
+
+def check_sample(op, case, pair, backend):
+    """Three calls, live, replayed, and replayed with other values: problem or None, reason of a fallback, bit-equal."""
+    program = make_program(op, case.variant)
+    with_gradients = case.variant == "grad"
+    if case.variant == "out":
+        pair = tuple(with_out(program, call) for call in pair)
+        if pair[0] is None or pair[1] is None:
+            return None, "out= is not for this sample", True
+    options = {} if backend == "eager" else {"min_region_nodes": 1}
+    compiled = reprise.compile(make_program(op, case.variant), backend=backend, options=options)
+    problem, is_equal, has_raised = None, True, False
+    for number, call in enumerate((pair[0], pair[0], pair[1]), 1):
+        eager = run(program, copy_call(call), with_gradients)
+        ours = run(compiled, copy_call(call), with_gradients)
+        cache = []
+
+        def reference(call=call, cache=cache):
+            if not cache:
+                cache.append(run(program, copy_call(call, compare.WIDE), with_gradients))
+            return cache[0]
+
+        found = compare_outcomes(ours, eager, reference, case.op not in UNINITIALISED)
+        if found is not None:
+            problem = found[0], f"call {number}: {found[1]}"
+            break
+        is_equal = is_equal and is_bit_equal(ours, eager)
+        has_raised |= eager.error is not None
+    return problem, RAISES if has_raised else find_fallback(compiled), is_equal
+
+
+def _is_strided(x):
+    return isinstance(x, torch.Tensor) and x.layout == torch.strided
+
+
+def with_out(program, call):
+    """The call with out= tensors of the right shapes, filled with something else."""
+    outcome = run(program, copy_call(call), False)
+    leaves = pytree.tree_leaves(outcome.value)
+    if outcome.error is not None or not leaves or not all(_is_strided(x) for x in leaves):
+        return None
+    made = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).fill_(1) for x in leaves]
+    return Call(call.input, call.args, {**call.kwargs, "out": made[0] if len(made) == 1 else tuple(made)})
