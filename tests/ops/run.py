@@ -122,7 +122,7 @@ def summarise(rows, backend):
     failures = [row for row in rows if row["status"] != "ok"]
     if failures:
         lines += ["", "failures:"]
-        lines += [f"  {row['status']:10} {row['case']}: {row['text'][:260]}" for row in failures]
+        lines += [f"  {row['status']:10} {row['case']}: {_one_line(row)}" for row in failures]
     reasons = collections.Counter(reason for row in rows for reason in row["reasons"])
     if reasons:
         lines += ["", "samples not compiled, by reason:"]
@@ -137,6 +137,10 @@ def summarise(rows, backend):
         f"{len(failures)} not, {compiled} compiled in all samples that eager takes ({_percent(compiled, len(rows))})",
     ]
     return lines
+
+
+def _one_line(row):
+    return " ".join(row["text"].split())[:260]
 
 
 def _line(rows, columns):
@@ -200,7 +204,7 @@ def main():
                 run[row["case"]] = row
                 print(json.dumps(row), file=file, flush=True)
                 if arguments.verbose or row["status"] != "ok":
-                    print(f"{row['status']:10} {row['case']} ({row['seconds']} s): {row['text'][:300]}", flush=True)
+                    print(f"{row['status']:10} {row['case']} ({row['seconds']} s): {_one_line(row)}", flush=True)
                     if arguments.verbose and row["reasons"]:
                         print("           " + "; ".join(sorted(set(row["reasons"]))), flush=True)
                 elif len(run) % 100 == 0:

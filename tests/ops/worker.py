@@ -24,7 +24,7 @@ def main():
         try:
             row = check_case(Case.from_name(line.strip()), backend, sample_count)
         except Exception:  # noqa: BLE001
-            row = {"case": line.strip(), "status": "harness", "text": traceback.format_exc()[-600:], "samples": 0}
+            row = {"case": line.strip(), "status": "harness", "text": traceback.format_exc()[-300:], "samples": 0}
             row.update(EMPTY)
         print(json.dumps(row), file=answers, flush=True)
 
