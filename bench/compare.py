@@ -1,8 +1,10 @@
-"""Deep, bitwise comparison of what two runs of one program left behind.
+"""Deep comparison of what two runs of one program left behind: bitwise, or with a tolerance for floats.
 
 `difference(got, want)` walks tensors, containers, dataclasses, model outputs, caches and plain objects side by side and
 returns None when everything agrees to the last bit, else a Difference that names the first place and the largest
 absolute difference found anywhere. Types must be identical. Two NaNs of the same bits are equal; 0.0 and -0.0 are not.
+With a `tolerance` t > 0, float tensors of the norm n may differ by a vector of the norm t * e * (n + sqrt(count)), e the
+machine epsilon of their dtype, and floats likewise; NaNs and infinities stand in the same places.
 """
 
 import collections.abc
@@ -58,10 +60,31 @@ def max_abs_difference(a, b):
         return math.nan
 
 
+def are_near(got, want, tolerance):
+    """Float tensors of one shape and dtype, within the tolerance of the module's docstring."""
+    if not (want.is_floating_point() or want.is_complex()):
+        return False
+    epsilon = torch.finfo(want.dtype).eps
+    wide = torch.complex128 if want.is_complex() else torch.float64
+    got, want = got.detach().to(wide), want.detach().to(wide)
+    is_finite = torch.isfinite(want)
+    if not torch.equal(is_finite, torch.isfinite(got)) or not equal_special(got[~is_finite], want[~is_finite]):
+        return False
+    got, want = got[is_finite], want[is_finite]
+    return (got - want).norm().item() <= tolerance * epsilon * (want.norm().item() + want.numel() ** 0.5)
+
+
+def equal_special(got, want):
+    """NaNs in the same places, infinities of the same sign."""
+    is_nan = torch.isnan(want)
+    return torch.equal(is_nan, torch.isnan(got)) and torch.equal(got[~is_nan], want[~is_nan])
+
+
 class Walk:
     """One comparison: remembers what was visited (cycles), and the first difference."""
 
-    def __init__(self):
+    def __init__(self, tolerance=0):
+        self.tolerance = tolerance
         self.first = None
         self.max_abs = math.nan
         self.visited = set()
@@ -81,7 +104,8 @@ class Walk:
         if isinstance(want, torch.Tensor):
             return self.visit_tensor(got, want, at)
         if isinstance(want, float):
-            if struct.pack("d", got) != struct.pack("d", want):
+            near = self.tolerance and are_near(torch.tensor([got]), torch.tensor([want]), self.tolerance)
+            if struct.pack("d", got) != struct.pack("d", want) and not near:
                 self.report(at, f"{got!r} instead of {want!r}")
             return None
         if isinstance(want, ATOMS) or isinstance(want, complex):
@@ -104,7 +128,7 @@ class Walk:
             got, want = got.detach().to_dense(), want.detach().to_dense()
         elif got.stride() != want.stride():
             self.report(at, f"strides {got.stride()} instead of {want.stride()}")
-        if not equal_bits(got, want):
+        if not equal_bits(got, want) and not (self.tolerance and are_near(got, want, self.tolerance)):
             size = max_abs_difference(got, want)
             self.max_abs = max(size, self.max_abs) if not math.isnan(self.max_abs) else size
             self.report(at, "values differ")
@@ -150,9 +174,9 @@ def fields(thing):
     return found
 
 
-def difference(got, want, at="result"):
-    """None if the two agree bitwise, else the Difference."""
-    walk = Walk()
+def difference(got, want, at="result", tolerance=0):
+    """None if the two agree, bitwise for a tolerance of 0, else the Difference."""
+    walk = Walk(tolerance)
     walk.visit(got, want, at)
     if walk.first is not None:
         walk.first.max_abs = walk.max_abs

@@ -107,9 +107,7 @@ def _count(number, word, plural=None):
 def _make_notes(settings, counters):
     notes = []
     backend = settings.get("backend", "native")
-    if backend == "native":
-        notes.append('backend "native" means record and replay of PyTorch\'s own kernels for now, the same as "eager"')
-    elif backend not in ("eager", "aot_eager"):
+    if backend not in ("native", "eager", "aot_eager"):
         name = backend if isinstance(backend, str) else getattr(backend, "__name__", type(backend).__name__)
         notes.append(f"backend {name}: it gets each run of recorded PyTorch calls as a torch.fx.GraphModule")
     if counters.get("unsupported_calls"):

@@ -5,8 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "aot/eager_code.h"
+#include "aot/traced_code.h"
 #include "base/log.h"
+#include "driver/native_maker.h"
 #include "driver/region_nodes.h"
 #include "guards/facts.h"
 #include "host/torch/region_node.h"
@@ -71,7 +72,8 @@ class AotRegion final : public entry::RegionRunner {
     std::vector<PyObject*> numbers;  // strong
     InputFacts facts;
     std::shared_ptr<RegionNodes> nodes;
-    std::shared_ptr<aot::EagerCode> code;
+    std::shared_ptr<NativeMaker> native;  // nullptr: not native
+    std::shared_ptr<aot::TracedCode> code;
     std::string text;
   };
 
@@ -156,7 +158,7 @@ class AotRegion final : public entry::RegionRunner {
       }
     }
     variant.facts = describe(inputs);
-    auto code = aot::make_eager_code(context_.trace_context(), variant.nodes, inputs, host::EntryState::capture());
+    auto code = make_code(variant, inputs);
     if (!code) {
       failure_ = code.unsupported().text;
       PyErr_Clear();
@@ -170,11 +172,47 @@ class AotRegion final : public entry::RegionRunner {
       return nullptr;
     }
     variant.code = std::move(code).value();
-    const aot::EagerCode::Counts counts = variant.code->counts();
-    variant.text = "a graph of " + std::to_string(counts.inference_instructions) + " operations";
+    const aot::TracedCode::Counts counts = variant.code->counts();
+    variant.text = variant.native != nullptr
+                       ? describe(variant.native->counts())
+                       : "a graph of " + std::to_string(counts.inference_instructions) + " operations";
     for (PyObject* number : numbers) variant.numbers.push_back(Py_NewRef(number));
     variants_.push_back(std::move(variant));
     return &variants_.back();
+  }
+
+  base::Result<std::shared_ptr<aot::TracedCode>> make_code(Variant& variant, std::span<const aot::RegionInput> inputs) {
+    const host::EntryState state = host::EntryState::capture();
+    if (!context_.is_native()) {
+      return aot::make_traced_code(context_.trace_context(), variant.nodes, inputs, state,
+                                   std::make_shared<aot::BoxedMaker>());
+    }
+    auto engine = find_native_engine();
+    variant.native = std::make_shared<NativeMaker>(engine ? engine.value() : nullptr, context_.options);
+    aot::TracedOptions options;
+    options.partition = passes::PartitionMode::MinCut;
+    options.is_simplified = options.is_decomposed = true;
+    auto code = aot::make_traced_code(context_.trace_context(), variant.nodes, inputs, state, variant.native, options);
+    const NativeCounts& counts = variant.native->counts();
+    move_seconds(runtime::Phase::Schedule, counts.schedule_ns);
+    move_seconds(runtime::Phase::Codegen, counts.codegen_ns);
+    return code;
+  }
+
+  // Out of the phase that is being timed.
+  void move_seconds(runtime::Phase phase, uint64_t time_ns) {
+    const double seconds = static_cast<double>(time_ns) * 1e-9;
+    context_.statistics.seconds(phase) += seconds;
+    context_.statistics.seconds(runtime::Phase::Aot) -= seconds;
+  }
+
+  static std::string describe(const NativeCounts& counts) {
+    std::string text = "native code: " + std::to_string(counts.native_ops) + " operations in " +
+                       std::to_string(counts.kernels) + " kernels, " + std::to_string(counts.extern_ops) +
+                       " library calls, in " + std::to_string(counts.programs) +
+                       (counts.programs == 1 ? " program" : " programs");
+    if (counts.failed_kernels > 0) text += "; a kernel could not be compiled: " + counts.failure;
+    return text;
   }
 
   void note_python_error(const char* what) {

@@ -1,5 +1,5 @@
-// Regions as graphs of PyTorch's own kernels (backend "aot_eager"), traced at the first run from the tensors of that
-// run.
+// Regions as graphs, traced at the first run from the tensors of that run: native code (backend "native") or PyTorch's
+// own kernels (backend "aot_eager").
 //
 // Numbers are constants of the graph. What the entry does not guard (which inputs share a storage, are leaves or views)
 // is compared at each run. When a region gives up, or a number varies, the entry is made again without it. Threads: the

@@ -38,13 +38,15 @@ capture::RecorderOptions make_options(const runtime::CompileContext& context) {
 
 trace::RegionOptions make_region_options(const runtime::CompileContext& context) {
   trace::RegionOptions options;
-  if (context.runs_aot()) options.min_nodes = static_cast<int32_t>(context.options.min_region_nodes);
+  if (context.is_native() || context.is_aot_eager()) {
+    options.min_nodes = static_cast<int32_t>(context.options.min_region_nodes);
+  }
   if (!PyUnicode_Check(context.backend())) options.min_nodes = 1;
   return options;
 }
 
 void add_runners(runtime::CompileContext& context, entry::Entry& entry) {
-  if (context.runs_aot()) {
+  if (context.is_native() || context.is_aot_eager()) {
     add_aot_runners(context, entry);
   } else {
     add_backend_runners(context, entry);

@@ -20,13 +20,17 @@ CompileContext::~CompileContext() {
   Py_DECREF(backend_);
 }
 
-bool CompileContext::runs_aot() const {
+bool CompileContext::is_native() const {
+  return PyUnicode_Check(backend_) && PyUnicode_CompareWithASCIIString(backend_, "native") == 0;
+}
+
+bool CompileContext::is_aot_eager() const {
   return PyUnicode_Check(backend_) && PyUnicode_CompareWithASCIIString(backend_, "aot_eager") == 0;
 }
 
-host::TraceContext& CompileContext::trace_context() {
-  if (trace_context_ == nullptr) trace_context_ = std::make_unique<host::TraceContext>();
-  return *trace_context_;
+const std::shared_ptr<host::TraceContext>& CompileContext::trace_context() {
+  if (trace_context_ == nullptr) trace_context_ = std::make_shared<host::TraceContext>();
+  return trace_context_;
 }
 
 Place& CompileContext::get_place(PyCodeObject* code, int32_t unit) {

@@ -44,9 +44,12 @@ class CompileContext {
   int32_t branch_count = 0;  // ever made, since the last reset
 
   PyObject* backend() const { return backend_; }
-  /// Regions become graphs (backend "aot_eager").
-  bool runs_aot() const;
-  host::TraceContext& trace_context();
+  /// Regions become native code (backend "native").
+  bool is_native() const;
+  /// Regions become graphs of PyTorch's kernels (backend "aot_eager").
+  bool is_aot_eager() const;
+  /// Shared: compiled code traces again for other backwards, and may outlive the context.
+  const std::shared_ptr<host::TraceContext>& trace_context();
   /// The place at a boundary, made when there is none.
   Place& get_place(PyCodeObject* code, int32_t unit);
   /// Null when there is none.
@@ -76,7 +79,7 @@ class CompileContext {
   friend class CodePlaces;
   ~CompileContext();
 
-  std::unique_ptr<host::TraceContext> trace_context_;
+  std::shared_ptr<host::TraceContext> trace_context_;
   PyObject* backend_;                                                     // strong
   std::unordered_map<PyCodeObject*, std::unique_ptr<CodePlaces>> codes_;  // looked up, never iterated for output
   std::unordered_map<PyCodeObject*, uint32_t> plain_call_counts_;         // keys are not alive: only a hint

@@ -106,8 +106,11 @@ class Planner {
       default:
         return false;
     }
+    // State nodes are run by themselves when native code stands for the region.
+    const bool is_state = value.kind == NodeKind::StateCall;
     for (size_t i = first; i < operands.size(); i++) {
       if (!is_operand(operands[i])) return false;
+      if (is_state && !is_constant(operands[i]) && value_of(operands[i]).kind != NodeKind::StateCall) return false;
     }
     return true;
   }

@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "aot/eager_code.h"
 #include "aot/region.h"
+#include "aot/traced_code.h"
 #include "graph/printer.h"
 #include "graph/verify.h"
 #include "host/torch/trace_tensor.h"
@@ -17,8 +17,8 @@ using namespace reprise;
 
 host::TraceRun* current_run = nullptr;
 
-host::TraceContext& trace_context() {
-  static auto* const context = new host::TraceContext;
+const std::shared_ptr<host::TraceContext>& trace_context() {
+  static auto* const context = new std::shared_ptr<host::TraceContext>(std::make_shared<host::TraceContext>());
   return *context;
 }
 
@@ -61,7 +61,7 @@ template <typename T>
 T& get(PyObject* capsule, const char* name) {
   return *static_cast<T*>(PyCapsule_GetPointer(capsule, name));
 }
-aot::EagerCode& get_code(PyObject* capsule) { return *get<std::shared_ptr<aot::EagerCode>>(capsule, kCode); }
+aot::TracedCode& get_code(PyObject* capsule) { return *get<std::shared_ptr<aot::TracedCode>>(capsule, kCode); }
 
 template <typename T>
 PyObject* make_capsule(std::unique_ptr<T> value, const char* name) {
@@ -93,7 +93,7 @@ PyObject* py_trace(PyObject*, PyObject* args) {
   auto result = std::make_unique<Trace>();
   PythonCallables callables(function);
   auto traced =
-      aot::trace_region(trace_context(), result->context, callables, list_inputs(inputs), host::EntryState::capture());
+      aot::trace_region(*trace_context(), result->context, callables, list_inputs(inputs), host::EntryState::capture());
   if (!traced) return fail(traced.unsupported());
   result->trace = std::make_unique<aot::RegionTrace>(std::move(traced).value());
   graph::verify_graph(result->trace->graph);
@@ -110,7 +110,7 @@ PyObject* py_node_count(PyObject*, PyObject* capsule) {
 // compile(callable, inputs, gradient_of=None, min_cut=False, simplified=False, decomposed=False): code
 PyObject* py_compile(PyObject*, PyObject* args) {
   PyObject *function, *inputs, *gradient_of = Py_None;
-  aot::EagerOptions options;
+  aot::TracedOptions options;
   int is_min_cut = 0, is_simplified = 0, is_decomposed = 0;
   if (!PyArg_ParseTuple(args, "OO!|Oppp", &function, &PyList_Type, &inputs, &gradient_of, &is_min_cut, &is_simplified,
                         &is_decomposed))
@@ -119,17 +119,18 @@ PyObject* py_compile(PyObject*, PyObject* args) {
   options.is_simplified = is_simplified != 0;
   options.is_decomposed = is_decomposed != 0;
   options.is_verified = true;
-  auto code = aot::make_eager_code(trace_context(), std::make_shared<PythonCallables>(function),
-                                   list_inputs(inputs, gradient_of), host::EntryState::capture(), options);
+  auto code = aot::make_traced_code(trace_context(), std::make_shared<PythonCallables>(function),
+                                    list_inputs(inputs, gradient_of), host::EntryState::capture(),
+                                    std::make_shared<aot::BoxedMaker>(), options);
   if (!code) return fail(code.unsupported());
-  return make_capsule(std::make_unique<std::shared_ptr<aot::EagerCode>>(std::move(code).value()), kCode);
+  return make_capsule(std::make_unique<std::shared_ptr<aot::TracedCode>>(std::move(code).value()), kCode);
 }
 
 // call(code, inputs): the outputs
 PyObject* py_call(PyObject*, PyObject* args) {
   PyObject *capsule, *inputs;
   if (!PyArg_ParseTuple(args, "OO!", &capsule, &PyList_Type, &inputs)) return nullptr;
-  const auto code = std::static_pointer_cast<host::RegionCode>(get<std::shared_ptr<aot::EagerCode>>(capsule, kCode));
+  const auto code = std::static_pointer_cast<host::RegionCode>(get<std::shared_ptr<aot::TracedCode>>(capsule, kCode));
   PyObject** items = PySequence_Fast_ITEMS(inputs);
   std::vector<PyObject*> outputs;
   if (!host::call_region(code, {items, static_cast<size_t>(PyList_GET_SIZE(inputs))}, outputs)) return nullptr;
@@ -139,7 +140,7 @@ PyObject* py_call(PyObject*, PyObject* args) {
 }
 
 PyObject* py_code_texts(PyObject*, PyObject* capsule) {
-  const aot::EagerCode& code = get_code(capsule);
+  const aot::TracedCode& code = get_code(capsule);
   return Py_BuildValue("{s:N,s:N,s:N,s:N}", "recorded", to_python(graph::print_graph(code.trace().graph)), "functional",
                        to_python(graph::print_graph(code.functional_graph())), "forward",
                        to_python(graph::print_graph(code.forward_graph())), "backward",
@@ -156,7 +157,7 @@ PyObject* to_int_list(const std::vector<T>& numbers) {
 }
 
 PyObject* py_counts(PyObject*, PyObject* capsule) {
-  const aot::EagerCode::Counts counts = get_code(capsule).counts();
+  const aot::TracedCode::Counts counts = get_code(capsule).counts();
   const aot::AliasFacts& facts = get_code(capsule).trace().alias_facts;
   PyObject* groups = PyList_New(0);
   for (const auto& group : facts.groups) {
@@ -190,9 +191,9 @@ PyObject* py_rng_set(PyObject*, PyObject* value) {
 PyObject* py_set_options(PyObject*, PyObject* args) {
   int rules, memo, zeros, verify, timed;  // verify: 0 off, 1 against kernels, 2 against meta kernels too
   if (!PyArg_ParseTuple(args, "pppip", &rules, &memo, &zeros, &verify, &timed)) return nullptr;
-  trace_context().options = {rules != 0, memo != 0, zeros != 0, static_cast<host::VerifyMode>(verify)};
-  trace_context().statistics = {};
-  trace_context().statistics.is_timed = timed != 0;
+  trace_context()->options = {rules != 0, memo != 0, zeros != 0, static_cast<host::VerifyMode>(verify)};
+  trace_context()->statistics = {};
+  trace_context()->statistics.is_timed = timed != 0;
   Py_RETURN_NONE;
 }
 
@@ -207,7 +208,7 @@ PyObject* to_list(const std::vector<std::string>& texts) {
 }
 
 PyObject* py_statistics(PyObject*, PyObject*) {
-  const host::TraceStatistics& s = trace_context().statistics;
+  const host::TraceStatistics& s = trace_context()->statistics;
   return Py_BuildValue("{s:L,s:L,s:L,s:L,s:L,s:N,s:N}", "rule", static_cast<long long>(s.rule_count), "memo",
                        static_cast<long long>(s.memo_count), "zeros", static_cast<long long>(s.zeros_count), "meta",
                        static_cast<long long>(s.meta_count), "fallback_ns", static_cast<long long>(s.fallback_time_ns),

@@ -24,8 +24,8 @@ _SIGNS |= {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
 def make_program(op, variant, result_count=None):
-    """The function that is compiled, `f(input, args, kwargs)`. With a `result_count`, the call gives a tuple or list of so
-    many tensors, and the function takes it apart: a region gives tensors only. Each call makes a new function."""
+    """The function that is compiled, `f(input, args, kwargs)`. With a `result_count`, the call gives a tuple or list of
+    so many tensors, and the function takes it apart: a region gives tensors only. Each call makes a new function."""
     target = find_callable(op, variant)
     name = getattr(target, "__name__", "")
     body = "result = target(input, *args, **kwargs)"

@@ -7,6 +7,12 @@ from tests.ops.cases import Call
 from tests.ops.check import compare_outcomes, copy_call, find_fallback, run
 
 
+def change(x, scale):
+    if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+        return x
+    return (x.detach() * scale).requires_grad_(x.requires_grad)
+
+
 def check(function, *arguments, gradients=False, backends=("aot_eager",), is_compiled=True):
     """Live, replayed, and replayed with other values: as eager."""
 
@@ -16,12 +22,7 @@ def check(function, *arguments, gradients=False, backends=("aot_eager",), is_com
     for backend in backends:
         compiled = reprise.compile(program, backend=backend, options={"min_region_nodes": 1})
         for scale in (1, 1, 2):
-            values = [
-                x.detach() * scale if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in arguments
-            ]
-            values = [
-                v.requires_grad_() if getattr(x, "requires_grad", False) else v for v, x in zip(values, arguments)
-            ]
+            values = [change(x, scale) for x in arguments]
             call = Call(values[0], tuple(values[1:]), {})
             eager = run(program, copy_call(call), gradients)
             ours = run(compiled, copy_call(call), gradients)

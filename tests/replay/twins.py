@@ -6,7 +6,7 @@ exception with its chain, message and the user's own frames with their line numb
 the random state, the grad mode, and a module's state. `promise` adds assertions on Reprise's counters.
 
 `REPRISE_TEST_MODE` says what the compiled copy is (a word of bench/modes.py; `eager` compares the program with itself
-and so validates the tests); `REPRISE_TEST_COUNTS=0` leaves the assertions on counters out; `REPRISE_TEST_SLOW=1` also
+and so validates the tests; `reprise`, native code, may differ by a rounding error: see TOLERANCE); `REPRISE_TEST_COUNTS=0` leaves the assertions on counters out; `REPRISE_TEST_SLOW=1` also
 runs the tests with slow in their name.
 """
 
@@ -31,10 +31,15 @@ sys.path[:0] = [p for p in (str(TESTS.parent),) if p not in sys.path]
 from bench import modes, stats  # noqa: E402
 from bench.compare import difference, fields  # noqa: E402
 
-MODE = os.environ.get("REPRISE_TEST_MODE", "reprise")
+MODE = os.environ.get("REPRISE_TEST_MODE", "reprise-eager")
 IS_REPRISE = modes.is_reprise(MODE)
 os.environ.setdefault("REPRISE_STRICT", "1")  # a failed CHECK of ours raises instead of falling back
 ARE_COUNTS_CHECKED = IS_REPRISE and os.environ.get("REPRISE_TEST_COUNTS", "1") != "0"
+
+#: in machine epsilons (bench/compare.py): native code adds in another order than PyTorch's kernels
+TOLERANCE = 100 if MODE == "reprise" else 0
+#: where rounding errors are made large: Adam divides a gradient that is 0 but for them by its own size
+NOISE = 1e6
 
 #: the promise for inputs like the recorded one: one recording, then replays only
 ONE_ENTRY = {"recordings": 1, "exits": 0, "opaque_calls": 0}
@@ -233,8 +238,9 @@ class Agree:
     counts: dict | None
 
 
-def assert_same(got, want, at):
-    found = difference(got, want, at)
+def assert_same(got, want, at, noise=1):
+    """noise: factor of the tolerance, where there is one."""
+    found = difference(got, want, at, TOLERANCE * noise)
     assert found is None, str(found)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.optim import lr_scheduler, swa_utils
 from training import TWO_ENTRIES, Trained, batch, check_training, loss_of, make_net, plain_step
-from twins import assert_same, compiled, seed
+from twins import NOISE, assert_same, compiled, seed
 
 
 def adamw(model, **options):
@@ -518,7 +518,7 @@ def test_training_and_evaluation_alternate():
 
         return Trained(model, optimizer, step)
 
-    check_training(make, steps=9)
+    check_training(make, steps=9, noise=NOISE)
 
 
 def test_a_compiled_model_in_an_eager_training_loop():
@@ -539,7 +539,7 @@ def test_a_compiled_model_in_an_eager_training_loop():
         found.append(
             (losses, dict(model.named_parameters()), dict(model.named_buffers()), [p.grad for p in model.parameters()])
         )
-    assert_same(found[1], found[0], "training")
+    assert_same(found[1], found[0], "training", noise=NOISE)
 
 
 def test_gradients_that_stay_none_where_a_branch_is_unused():

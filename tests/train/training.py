@@ -67,7 +67,7 @@ def plain_step(model, optimizer):
     return step
 
 
-def check_training(make, *, steps=STEPS, batches=batch, promise=None, outside=None):
+def check_training(make, *, steps=STEPS, batches=batch, promise=None, outside=None, noise=1):
     """Run the twins' steps on equal batches and compare. outside(trained, i): uncompiled code after each step."""
     twins = []
     for wrap in (lambda step: step, compiled):
@@ -82,7 +82,7 @@ def check_training(make, *, steps=STEPS, batches=batch, promise=None, outside=No
             if outside is not None:
                 outside(trained, i)
             found.append({"returned": value, **trained.state(), "global state": torch_state()})
-        assert_same(found[1], found[0], f"step {i}")
+        assert_same(found[1], found[0], f"step {i}", noise)
     if promise is not None and IS_REPRISE:
         assert_counts(stats.stats_of(twins[1][1]), promise, stats.why_not_recorded(twins[1][1]))
     return twins

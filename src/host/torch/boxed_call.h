@@ -55,10 +55,22 @@ struct BoxedInstruction {
   std::vector<int32_t> frees;  // slots that are dead behind it
 };
 
-class BoxedProgram {
+/// What a graph became: something to run.
+class RegionProgram {
+ public:
+  virtual ~RegionProgram() = default;
+  /// Numbers among the inputs may come as 0-dim tensors (saved for backward). `inputs` are taken: each is dropped at
+  /// its last use. Results: outputs, effects' values, then saved values or gradients, in the order of the graph.
+  virtual void run(ValueList&& inputs, ValueList& outputs) const = 0;
+  virtual size_t instruction_count() const = 0;
+  /// Written arguments that are cloned first.
+  virtual size_t clone_count() const { return 0; }
+};
+
+class BoxedProgram final : public RegionProgram {
  public:
   BoxedProgram();
-  ~BoxedProgram();
+  ~BoxedProgram() override;
   BoxedProgram(BoxedProgram&&) noexcept;
   BoxedProgram& operator=(BoxedProgram&&) noexcept;
 
@@ -69,12 +81,9 @@ class BoxedProgram {
   /// -1: an output that is absent. `is_cloned`: it must not be the object in the slot (a constant).
   void add_output(int32_t slot, bool is_cloned);
 
-  size_t instruction_count() const;
-  /// Written arguments that are cloned first.
-  size_t clone_count() const;
-  /// Numbers among the inputs may come as 0-dim tensors (saved for backward). `inputs` are taken: each is dropped at
-  /// its last use.
-  void run(ValueList&& inputs, ValueList& outputs) const;
+  size_t instruction_count() const override;
+  size_t clone_count() const override;
+  void run(ValueList&& inputs, ValueList& outputs) const override;
 
  private:
   struct State;

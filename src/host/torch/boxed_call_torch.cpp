@@ -1,46 +1,19 @@
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ScalarOps.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/clone.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
-#include <cmath>
 
+#include "host/torch/argument_loader_impl.h"
 #include "host/torch/boxed_call_impl.h"
 #include "host/torch/op_info_impl.h"
+#include "host/torch/scalar_values_impl.h"
 #include "host/torch/trace_tensor_impl.h"
 
 namespace reprise::host {
 
 namespace {
-
-// Everything above the kernels that recorded operations have passed already.
-const c10::DispatchKeySet kKeysAbove =
-    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
-
-// How one argument gets on the stack.
-struct Loader {
-  enum class Kind : uint8_t {
-    Constant,
-    Slot,
-    WrappedSlot,
-    TensorList,
-    OptionalTensorList,
-    IntList,
-    FloatList,
-    NumberList
-  };
-  Kind kind = Kind::Constant;
-  int32_t slot = -1;
-  c10::IValue constant;
-  struct Element {
-    int32_t slot = -1;  // -1: the constant
-    c10::IValue constant;
-  };
-  std::vector<Element> elements;
-};
 
 c10::IValue constant_of(const OpCall& call, const OpArg& arg) {
   switch (arg.kind) {
@@ -63,27 +36,6 @@ c10::IValue constant_of(const OpCall& call, const OpArg& arg) {
       return {arg.integer};
     default:
       TORCH_INTERNAL_ASSERT(false, "no constant");
-  }
-}
-
-c10::IValue as_wrapped(const c10::IValue& number) {
-  at::Tensor tensor = c10::scalar_to_tensor(number.toScalar());
-  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
-  return tensor;
-}
-
-Loader::Kind list_kind(OpArgKind kind) {
-  switch (kind) {
-    case OpArgKind::TensorList:
-      return Loader::Kind::TensorList;
-    case OpArgKind::OptionalTensorList:
-      return Loader::Kind::OptionalTensorList;
-    case OpArgKind::FloatList:
-      return Loader::Kind::FloatList;
-    case OpArgKind::NumberList:
-      return Loader::Kind::NumberList;
-    default:
-      return Loader::Kind::IntList;
   }
 }
 
@@ -127,185 +79,6 @@ Loader make_loader(const OpCall& call, const OpArg& arg, OpArgKind kind) {
     }
   }
   return loader;
-}
-
-const c10::IValue& element_value(const Loader::Element& element, const std::vector<c10::IValue>& slots) {
-  return element.slot >= 0 ? slots[static_cast<size_t>(element.slot)] : element.constant;
-}
-
-c10::IValue load(const Loader& loader, const std::vector<c10::IValue>& slots) {
-  switch (loader.kind) {
-    case Loader::Kind::Constant:
-      return loader.constant;
-    case Loader::Kind::Slot:
-      return slots[static_cast<size_t>(loader.slot)];
-    case Loader::Kind::WrappedSlot: {
-      const c10::IValue& value = slots[static_cast<size_t>(loader.slot)];
-      return value.isTensor() ? value : as_wrapped(value);
-    }
-    case Loader::Kind::TensorList: {
-      c10::List<at::Tensor> list;
-      list.reserve(loader.elements.size());
-      for (const auto& element : loader.elements) list.push_back(element_value(element, slots).toTensor());
-      return list;
-    }
-    case Loader::Kind::OptionalTensorList: {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const auto& element : loader.elements) {
-        const c10::IValue& value = element_value(element, slots);
-        list.push_back(value.isNone() ? std::nullopt : std::optional(value.toTensor()));
-      }
-      return list;
-    }
-    case Loader::Kind::IntList: {
-      c10::List<int64_t> list;
-      for (const auto& element : loader.elements) list.push_back(element_value(element, slots).toInt());
-      return list;
-    }
-    case Loader::Kind::FloatList: {
-      c10::List<double> list;
-      for (const auto& element : loader.elements) list.push_back(element_value(element, slots).toScalar().toDouble());
-      return list;
-    }
-    case Loader::Kind::NumberList: {
-      c10::impl::GenericList list(c10::NumberType::get());
-      for (const auto& element : loader.elements) list.push_back(element_value(element, slots));
-      return list;
-    }
-  }
-  return {};
-}
-
-// ---- Python's arithmetic on numbers
-
-double as_double(const c10::IValue& value) {
-  if (value.isDouble()) return value.toDouble();
-  return value.isInt() ? static_cast<double>(value.toInt()) : static_cast<double>(value.toBool());
-}
-int64_t as_int(const c10::IValue& value) {
-  return value.isInt() ? value.toInt() : static_cast<int64_t>(value.toBool());
-}
-
-int64_t floor_divide(int64_t a, int64_t b) {
-  TORCH_CHECK(b != 0, "integer division or modulo by zero");
-  const int64_t quotient = a / b;
-  return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
-}
-double floor_divide(double a, double b) {
-  TORCH_CHECK(b != 0, "float floor division by zero");
-  double rest = std::fmod(a, b);
-  double quotient = (a - rest) / b;
-  if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
-  if (quotient == 0) return std::copysign(0.0, a / b);
-  const double floored = std::floor(quotient);
-  return quotient - floored > 0.5 ? floored + 1 : floored;
-}
-double python_mod(double a, double b) {
-  TORCH_CHECK(b != 0, "float modulo");
-  const double rest = std::fmod(a, b);
-  if (rest == 0) return std::copysign(0.0, b);
-  return (b < 0) != (rest < 0) ? rest + b : rest;
-}
-c10::IValue int_power(int64_t base, int64_t exponent) {
-  if (exponent < 0) return {std::pow(static_cast<double>(base), static_cast<double>(exponent))};
-  int64_t result = 1;
-  for (; exponent > 0; exponent >>= 1, base *= base) {
-    if ((exponent & 1) != 0) result *= base;
-  }
-  return {result};
-}
-
-c10::IValue compute_number(ScalarOp op, const c10::IValue& a, const c10::IValue& b) {
-  const bool is_int = !a.isDouble() && !b.isDouble();
-  const double x = as_double(a), y = b.isNone() ? 0 : as_double(b);
-  const int64_t i = is_int ? as_int(a) : 0, j = is_int && !b.isNone() ? as_int(b) : 0;
-  switch (op) {
-    case ScalarOp::Add:
-      return is_int ? c10::IValue(i + j) : c10::IValue(x + y);
-    case ScalarOp::Sub:
-      return is_int ? c10::IValue(i - j) : c10::IValue(x - y);
-    case ScalarOp::Mul:
-      return is_int ? c10::IValue(i * j) : c10::IValue(x * y);
-    case ScalarOp::TrueDiv:
-      TORCH_CHECK(y != 0, "division by zero");
-      return {x / y};
-    case ScalarOp::Pow:
-      return is_int ? int_power(i, j) : c10::IValue(std::pow(x, y));
-    case ScalarOp::FloatPow:
-      return {std::pow(x, y)};
-    case ScalarOp::FloorDiv:
-      return is_int ? c10::IValue(floor_divide(i, j)) : c10::IValue(floor_divide(x, y));
-    case ScalarOp::Mod:
-      return is_int ? c10::IValue(i - floor_divide(i, j) * j) : c10::IValue(python_mod(x, y));
-    case ScalarOp::Eq:
-      return {is_int ? i == j : x == y};
-    case ScalarOp::Ne:
-      return {is_int ? i != j : x != y};
-    case ScalarOp::Lt:
-      return {is_int ? i < j : x < y};
-    case ScalarOp::Le:
-      return {is_int ? i <= j : x <= y};
-    case ScalarOp::Gt:
-      return {is_int ? i > j : x > y};
-    case ScalarOp::Ge:
-      return {is_int ? i >= j : x >= y};
-    case ScalarOp::Min:
-      return is_int ? c10::IValue(std::min(i, j)) : c10::IValue(y < x ? y : x);
-    case ScalarOp::Max:
-      return is_int ? c10::IValue(std::max(i, j)) : c10::IValue(y > x ? y : x);
-    case ScalarOp::And:
-      return {x != 0 && y != 0};
-    case ScalarOp::Or:
-      return {x != 0 || y != 0};
-    case ScalarOp::Not:
-      return {x == 0};
-    case ScalarOp::Neg:
-      return is_int ? c10::IValue(-i) : c10::IValue(-x);
-    case ScalarOp::Floor:
-      return {static_cast<int64_t>(std::floor(x))};
-    case ScalarOp::Ceil:
-      return {static_cast<int64_t>(std::ceil(x))};
-    case ScalarOp::ToFloat:
-      return {x};
-    case ScalarOp::Assert:
-      TORCH_CHECK(x != 0, "a condition that the region relies on does not hold");
-      return {};
-    case ScalarOp::Item:
-    case ScalarOp::RngGet:
-    case ScalarOp::RngSet:
-      break;
-  }
-  TORCH_INTERNAL_ASSERT(false, "no arithmetic");
-}
-
-c10::IValue number_of(const at::Tensor& tensor, TraceValueKind kind) {
-  const c10::Scalar value = tensor.item();
-  switch (kind) {
-    case TraceValueKind::Float:
-      return {value.toDouble()};
-    case TraceValueKind::Int:
-      return {value.toLong()};
-    case TraceValueKind::Bool:
-      return {value.toBool()};
-    default:
-      return tensor;
-  }
-}
-
-c10::IValue run_scalar_op(ScalarOp op, std::span<const c10::IValue> args) {
-  if (op == ScalarOp::Item) {
-    const c10::Scalar value = args[0].toTensor().item();
-    if (value.isFloatingPoint()) return {value.toDouble()};
-    return value.isBoolean() ? c10::IValue(value.toBool()) : c10::IValue(value.toLong());
-  }
-  if (op == ScalarOp::RngGet || op == ScalarOp::RngSet) {
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
-    const std::lock_guard lock(generator.mutex());
-    if (op == ScalarOp::RngGet) return generator.get_state();
-    generator.set_state(args[0].toTensor());
-    return {};
-  }
-  return compute_number(op, args[0], args.size() > 1 ? args[1] : c10::IValue());
 }
 
 }  // namespace
@@ -393,7 +166,7 @@ void BoxedProgram::add_instruction(BoxedInstruction source) {
 }
 
 void BoxedProgram::run(ValueList&& inputs, ValueList& outputs) const {
-  const c10::impl::ExcludeDispatchKeyGuard below(kKeysAbove);
+  const c10::impl::ExcludeDispatchKeyGuard below(keys_passed());
   const State& state = *state_;
   std::vector<c10::IValue> slots(static_cast<size_t>(state.slot_count));
   std::vector<c10::IValue>& given = inputs.values().list;

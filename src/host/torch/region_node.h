@@ -39,7 +39,7 @@ struct RegionEffect {
   enum class Kind : uint8_t { Copy, SetData, Resize, Bump };
   Kind kind = Kind::Copy;
   uint32_t input = 0;
-  int32_t result = -1;  // among the forward program's results
+  int32_t result = -1;  // among the forward program's results; None there: the program wrote the input itself
 };
 
 /// Where a saved value comes from.

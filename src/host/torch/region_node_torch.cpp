@@ -307,6 +307,11 @@ class RegionCall {
     return false;
   }
 
+  // The program wrote the input itself.
+  bool is_done(const RegionEffect& effect) const {
+    return results_.values().list[static_cast<size_t>(effect.result)].isNone();
+  }
+
   at::Tensor result(int32_t index) const { return results_.values().list[static_cast<size_t>(index)].toTensor(); }
 
   bool is_differentiable(uint32_t input) const {
@@ -323,6 +328,7 @@ class RegionCall {
       case RegionEffect::Kind::Resize: {
         TORCH_CHECK(!(needs_node && is_differentiable(effect.input) && input.is_leaf() && input.requires_grad()),
                     "a leaf Variable that requires grad is being used in an in-place operation.");
+        if (is_done(effect)) break;
         const at::AutoDispatchBelowADInplaceOrView below;
         const at::Tensor value = result(effect.result);
         if (effect.kind == RegionEffect::Kind::Resize) input.resize_(value.sizes());

@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "host/torch/boxed_call.h"
+#include "host/torch/native_program.h"
 #include "host/torch/region_node.h"
 #include "host/torch/trace_tensor.h"
 
@@ -13,6 +14,8 @@ struct TraceConstants::Values {};
 struct TraceRun::State {};
 struct ValueList::Values {};
 struct BoxedProgram::State {};
+struct NativeProgram::State {};
+struct ArenaPool::Block {};
 
 namespace {
 // Never reached: find_trace_obstacle() says so first.
@@ -77,6 +80,18 @@ void BoxedProgram::add_output(int32_t, bool) { fail(); }
 size_t BoxedProgram::instruction_count() const { return 0; }
 size_t BoxedProgram::clone_count() const { return 0; }
 void BoxedProgram::run(ValueList&&, ValueList&) const { fail(); }
+
+ArenaPool::ArenaPool() = default;
+ArenaPool::~ArenaPool() = default;
+base::Result<std::unique_ptr<NativeProgram>> NativeProgram::make(const program::Program&, std::shared_ptr<KernelTable>,
+                                                                 std::shared_ptr<ArenaPool>, const TraceConstants&,
+                                                                 std::span<const uint32_t>) {
+  fail();
+}
+NativeProgram::~NativeProgram() = default;
+void NativeProgram::run(ValueList&&, ValueList&) const { fail(); }
+size_t NativeProgram::instruction_count() const { return 0; }
+void* find_torch_symbol(std::string_view) { return nullptr; }
 
 uint64_t BackwardKey::hash() const { return 0; }
 bool call_region(const std::shared_ptr<RegionCode>&, std::span<PyObject* const>, std::vector<PyObject*>&) { fail(); }

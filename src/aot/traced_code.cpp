@@ -1,4 +1,4 @@
-#include "aot/eager_code.h"
+#include "aot/traced_code.h"
 
 #include <algorithm>
 #include <mutex>
@@ -62,22 +62,24 @@ struct KeyHash {
   size_t operator()(const host::BackwardKey& key) const { return key.hash(); }
 };
 
-class EagerCodeImpl final : public EagerCode {
+class TracedCodeImpl final : public TracedCode {
  public:
-  EagerCodeImpl(host::TraceContext& trace_context, std::shared_ptr<RegionCallables> callables,
-                std::span<const RegionInput> inputs, RegionTrace trace, std::shared_ptr<graph::Context> context,
-                const host::EntryState& entry_state, const EagerOptions& options, FunctionalRegion functional)
-      : trace_context_(trace_context),
+  TracedCodeImpl(std::shared_ptr<host::TraceContext> trace_context, std::shared_ptr<RegionCallables> callables,
+                 std::span<const RegionInput> inputs, RegionTrace trace, std::shared_ptr<graph::Context> context,
+                 const host::EntryState& entry_state, const TracedOptions& options, FunctionalRegion functional,
+                 std::shared_ptr<ProgramMaker> maker)
+      : trace_context_(std::move(trace_context)),
         callables_(std::move(callables)),
         inputs_(inputs.begin(), inputs.end()),
         trace_(std::move(trace)),
         context_(std::move(context)),
+        maker_(std::move(maker)),
         functional_(std::move(functional)),
         graphs_(passes::partition_graph(functional_.graph, {options.partition, {}})) {
     plan_.entry_state = entry_state;
   }
 
-  ~EagerCodeImpl() override {
+  ~TracedCodeImpl() override {
     // Constants and callables own Python objects.
     const PyGILState_STATE gil = PyGILState_Ensure();
     trace_.constants = host::TraceConstants();
@@ -88,16 +90,16 @@ class EagerCodeImpl final : public EagerCode {
   base::Result<bool> make_programs(bool is_grad_mode) {
     auto inference_graph = make_inference_graph(functional_.graph);
     if (!inference_graph) return inference_graph.unsupported();
-    auto inference = make_boxed_program(inference_graph.value(), trace_.constants);
+    auto inference = maker_->make(inference_graph.value(), trace_.constants);
     if (!inference) return inference.unsupported();
     inference_ = std::move(inference).value();
-    auto forward = make_boxed_program(graphs_.forward, trace_.constants);
-    if (!forward) return forward.unsupported();
-    forward_ = std::move(forward).value();
     if (!trace_.differentiable.empty()) {
-      auto backward = make_boxed_program(graphs_.backward, trace_.constants);
+      auto forward = maker_->make(graphs_.forward, trace_.constants);
+      if (!forward) return forward.unsupported();
+      forward_ = std::move(forward).value();
+      auto backward = maker_->make(graphs_.backward, trace_.constants);
       if (!backward) return backward.unsupported();
-      backwards_.emplace(full_key(), std::make_shared<host::BoxedProgram>(std::move(backward).value()));
+      backwards_.emplace(full_key(), std::move(backward).value());
     }
     make_plan(is_grad_mode);
     return true;
@@ -105,7 +107,7 @@ class EagerCodeImpl final : public EagerCode {
 
   void run_forward(bool is_training, host::ValueList&& inputs, host::ValueList& results) override {
     host::append_constants(inputs, trace_.constants, trace_.captured);
-    (is_training ? forward_ : inference_).run(std::move(inputs), results);
+    (is_training ? forward_ : inference_)->run(std::move(inputs), results);
   }
 
   bool prepare_backward(const host::BackwardKey& key) override {
@@ -118,12 +120,12 @@ class EagerCodeImpl final : public EagerCode {
     PyGILState_Release(gil);
     if (!program) return false;
     const std::lock_guard lock(mutex_);
-    backwards_.emplace(key, std::make_shared<host::BoxedProgram>(std::move(program).value()));
+    backwards_.emplace(key, std::move(program).value());
     return true;
   }
 
   void run_backward(const host::BackwardKey& key, host::ValueList&& inputs, host::ValueList& gradients) override {
-    const std::shared_ptr<host::BoxedProgram> program = find_backward(key);
+    const std::shared_ptr<host::RegionProgram> program = find_backward(key);
     REPRISE_CHECK(program != nullptr, "a backward that was not prepared");
     program->run(std::move(inputs), gradients);
   }
@@ -137,7 +139,11 @@ class EagerCodeImpl final : public EagerCode {
   const graph::Graph& forward_graph() const override { return graphs_.forward; }
   const graph::Graph& backward_graph() const override { return graphs_.backward; }
   Counts counts() const override {
-    Counts counts{inference_.instruction_count(), forward_.instruction_count(), forward_.clone_count(), {}};
+    Counts counts{inference_->instruction_count(), 0, 0, {}};
+    if (forward_ != nullptr) {
+      counts.forward_instructions = forward_->instruction_count();
+      counts.forward_clones = forward_->clone_count();
+    }
     for (const auto& [key, program] : backwards_) counts.backward_instructions.push_back(program->instruction_count());
     return counts;
   }
@@ -201,27 +207,28 @@ class EagerCodeImpl final : public EagerCode {
     return {host::RegionSaved::Kind::Result, static_cast<uint32_t>(result)};
   }
 
-  std::shared_ptr<host::BoxedProgram> find_backward(const host::BackwardKey& key) const {
+  std::shared_ptr<host::RegionProgram> find_backward(const host::BackwardKey& key) const {
     const std::lock_guard lock(mutex_);
     const auto found = backwards_.find(key);
     return found == backwards_.end() ? nullptr : found->second;
   }
 
-  base::Result<host::BoxedProgram> make_backward_of(const graph::Graph& joint, const host::TraceConstants& constants,
-                                                    std::span<const ValueId> saved,
-                                                    const host::BackwardKey& key) const {
+  base::Result<std::unique_ptr<host::RegionProgram>> make_backward_of(const graph::Graph& joint,
+                                                                      const host::TraceConstants& constants,
+                                                                      std::span<const ValueId> saved,
+                                                                      const host::BackwardKey& key) const {
     graph::Graph needed = joint;
     for (graph::Gradient& gradient : needed.gradients) {
       if (!key.is_needed[gradient.input]) gradient.value = ValueId();
     }
     auto backward = make_backward_graph(needed, saved);
     if (!backward) return backward.unsupported();
-    return make_boxed_program(backward.value(), constants);
+    return maker_->make(backward.value(), constants);
   }
 
-  base::Result<host::BoxedProgram> trace_again(const host::BackwardKey& key) {
+  base::Result<std::unique_ptr<host::RegionProgram>> trace_again(const host::BackwardKey& key) {
     const TangentSpec spec{key.is_defined, key.strides};
-    auto traced = trace_region(trace_context_, context_, *callables_, inputs_, plan_.entry_state, &spec);
+    auto traced = trace_region(*trace_context_, context_, *callables_, inputs_, plan_.entry_state, &spec);
     if (!traced) return traced.unsupported();
     const RegionTrace again = std::move(traced).value();
     auto functional = make_functional(again);
@@ -231,28 +238,37 @@ class EagerCodeImpl final : public EagerCode {
     return make_backward_of(functional.value().graph, again.constants, *saved, key);
   }
 
-  host::TraceContext& trace_context_;
+  std::shared_ptr<host::TraceContext> trace_context_;
   std::shared_ptr<RegionCallables> callables_;
   std::vector<RegionInput> inputs_;
   RegionTrace trace_;
   std::shared_ptr<graph::Context> context_;
+  std::shared_ptr<ProgramMaker> maker_;
   FunctionalRegion functional_;
   passes::Partition graphs_;
-  host::BoxedProgram inference_;
-  host::BoxedProgram forward_;
+  std::unique_ptr<host::RegionProgram> inference_;
+  std::unique_ptr<host::RegionProgram> forward_;  // where something can be differentiated
   mutable std::mutex mutex_;
-  std::unordered_map<host::BackwardKey, std::shared_ptr<host::BoxedProgram>, KeyHash> backwards_;
+  std::unordered_map<host::BackwardKey, std::shared_ptr<host::RegionProgram>, KeyHash> backwards_;
 };
 
 }  // namespace
 
-base::Result<std::shared_ptr<EagerCode>> make_eager_code(host::TraceContext& trace_context,
-                                                         std::shared_ptr<RegionCallables> callables,
-                                                         std::span<const RegionInput> inputs,
-                                                         const host::EntryState& entry_state,
-                                                         const EagerOptions& options) {
+base::Result<std::unique_ptr<host::RegionProgram>> BoxedMaker::make(const graph::Graph& graph,
+                                                                    const host::TraceConstants& constants) {
+  auto program = make_boxed_program(graph, constants);
+  if (!program) return program.unsupported();
+  return std::unique_ptr<host::RegionProgram>(std::make_unique<host::BoxedProgram>(std::move(program).value()));
+}
+
+base::Result<std::shared_ptr<TracedCode>> make_traced_code(std::shared_ptr<host::TraceContext> trace_context,
+                                                           std::shared_ptr<RegionCallables> callables,
+                                                           std::span<const RegionInput> inputs,
+                                                           const host::EntryState& entry_state,
+                                                           std::shared_ptr<ProgramMaker> maker,
+                                                           const TracedOptions& options) {
   auto context = std::make_shared<graph::Context>();
-  auto traced = trace_region(trace_context, context, *callables, inputs, entry_state);
+  auto traced = trace_region(*trace_context, context, *callables, inputs, entry_state);
   if (!traced) return traced.unsupported();
   RegionTrace trace = std::move(traced).value();
   auto functional = make_functional(trace);
@@ -266,11 +282,12 @@ base::Result<std::shared_ptr<EagerCode>> make_eager_code(host::TraceContext& tra
     if (result.unsupported) return *std::move(result.unsupported);
   }
   const bool is_grad_mode = trace.is_grad_mode;
-  auto code = std::make_shared<EagerCodeImpl>(trace_context, std::move(callables), inputs, std::move(trace),
-                                              std::move(context), entry_state, options, std::move(region));
+  auto code =
+      std::make_shared<TracedCodeImpl>(std::move(trace_context), std::move(callables), inputs, std::move(trace),
+                                       std::move(context), entry_state, options, std::move(region), std::move(maker));
   auto made = code->make_programs(is_grad_mode);
   if (!made) return made.unsupported();
-  return std::shared_ptr<EagerCode>(std::move(code));
+  return std::shared_ptr<TracedCode>(std::move(code));
 }
 
 }  // namespace reprise::aot
