@@ -1,7 +1,5 @@
 """When results agree: bit for bit, or no further from the float64 result than eager is (the referee rule)."""
 
-import math
-
 import torch
 
 # The bound on our error: FACTOR * eager's error + SLACK[dtype] * the norm of the reference. The slack of a half type is
@@ -19,9 +17,10 @@ WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float
 WIDE[torch.complex64] = torch.complex128
 
 
-def describe_difference(ours, eager, reference=None):
+def describe_difference(ours, eager, reference=None, scale=0.0):
     """None where values agree, else what differs. Shapes and dtypes are equal already. `reference()` gives the tensor
-    of a wider run of eager, or None."""
+    of a wider run of eager, or None: then the bound is on the difference from eager. `scale`: how large the terms are
+    that may cancel out."""
     if ours.layout != torch.strided:
         return _describe_sparse(ours, eager)
     if is_equal(ours, eager):
@@ -45,13 +44,11 @@ def describe_difference(ours, eager, reference=None):
             c = None
     slack = SLACK[ours.dtype]
     if c is not None:
-        theirs, norm = _norm(b - c), _norm(c)
-        if theirs <= math.sqrt(slack) * norm:  # else it is no reference: random, or unstable
-            error = _norm(a - c)
-            if error <= FACTOR * theirs + slack * norm:
-                return None
-            return f"error {error:.3g}, eager's {theirs:.3g}, norm {norm:.3g}: " + _describe_first(ours, eager)
-    error, norm = _norm(a - b), _norm(b)
+        theirs, norm, error = _norm(b - c), max(_norm(c), scale), _norm(a - c)
+        if error <= FACTOR * theirs + slack * norm:
+            return None
+        return f"error {error:.3g}, eager's {theirs:.3g}, norm {norm:.3g}: " + _describe_first(ours, eager)
+    error, norm = _norm(a - b), max(_norm(b), scale)
     if error <= slack * norm:
         return None
     return f"differs from eager by {error:.3g}, norm {norm:.3g}: " + _describe_first(ours, eager)

@@ -94,7 +94,7 @@ def run_cases(names, backend, sample_count, timeout, on_row):
         if row is None:
             text = worker.describe_end()
             row = {"case": name, "status": "timeout" if text == "timeout" else "crashed", "text": text, "samples": 0}
-            row.update(compiled=0, refused=0, bit_equal=0, reasons=[])
+            row.update(compiled=0, own=0, refused=0, bit_equal=0, reasons=[])
             worker = None
         row["seconds"] = round(time.monotonic() - start, 2)
         on_row(row)
@@ -110,7 +110,7 @@ def summarise(rows, backend):
     rows = [row for row in rows if row["samples"] or row["status"] != "ok"]
     statuses = collections.Counter(row["status"] for row in rows)
     columns = ["ok"] + sorted(status for status in statuses if status != "ok")
-    lines = [f"{'':24}" + "".join(f"{c:>12}" for c in ["cases", *columns, "compiled", "bit-equal"])]
+    lines = [f"{'':24}" + "".join(f"{c:>12}" for c in ["cases", *columns, "compiled", "own code", "bit-equal"])]
     groups = collections.defaultdict(list)
     for row in rows:
         _, variant, dtype = row["case"].rsplit("/", 2)
@@ -131,10 +131,12 @@ def summarise(rows, backend):
         some = ", ".join(op for op, _ in ops.most_common(6))
         lines.append(f"  {count:6} {reason} ({len(ops)} ops: {some})")
     compiled = sum(map(_is_compiled, rows))
+    own = sum(row.get("own", 0) > 0 for row in rows)
     lines += [
         "",
         f"{backend}: {len(rows)} cases, {statuses['ok']} ok ({_percent(statuses['ok'], len(rows))}), "
-        f"{len(failures)} not, {compiled} compiled in all samples that eager takes ({_percent(compiled, len(rows))})",
+        f"{len(failures)} not, {compiled} compiled in all samples that eager takes ({_percent(compiled, len(rows))}), "
+        f"{own} with kernels of our own",
     ]
     return lines
 
@@ -146,8 +148,9 @@ def _one_line(row):
 def _line(rows, columns):
     statuses = collections.Counter(row["status"] for row in rows)
     compiled = sum(map(_is_compiled, rows))
+    own = sum(row.get("own", 0) > 0 for row in rows)
     equal = sum(row["status"] == "ok" and row["bit_equal"] == row["samples"] for row in rows)
-    return "".join(f"{n:>12}" for n in [len(rows), *(statuses[c] for c in columns), compiled, equal])
+    return "".join(f"{n:>12}" for n in [len(rows), *(statuses[c] for c in columns), compiled, own, equal])
 
 
 def _is_compiled(row):

@@ -13,7 +13,7 @@ def change(x, scale):
     return (x.detach() * scale).requires_grad_(x.requires_grad)
 
 
-def check(function, *arguments, gradients=False, backends=("aot_eager",), is_compiled=True):
+def check(function, *arguments, gradients=False, backends=("aot_eager", "native"), is_compiled=True):
     """Live, replayed, and replayed with other values: as eager."""
 
     def program(input, args, kwargs):
@@ -27,9 +27,30 @@ def check(function, *arguments, gradients=False, backends=("aot_eager",), is_com
             eager = run(program, copy_call(call), gradients)
             ours = run(compiled, copy_call(call), gradients)
             assert compare_outcomes(ours, eager, lambda: None, True) is None
-        assert not is_compiled or find_fallback(compiled) is None
+        assert not is_compiled or find_fallback(compiled)[0] is None
 
 
 def test_a_tensor_of_no_dimensions_expands_with_strides_of_zero():
     check(lambda x: x.expand(1, 1), torch.ones(()))
     check(lambda x: x.expand(1, 3), torch.ones(()))
+
+
+def test_arange_of_floats_as_int64_truncates_its_numbers_first():
+    check(lambda x: torch.arange(0.0, -8.000001, -4.0, dtype=torch.int64) + x, torch.ones(2, dtype=torch.int64))
+
+
+def test_gradients_through_views_that_leave_a_region_have_eagers_strides():
+    x = torch.arange(24.0).view(2, 3, 4).requires_grad_()
+    check(lambda x: x.permute(2, 0, 1), x, gradients=True)
+    check(lambda x: x.diagonal(0, 1, 2)[:, 1:], x, gradients=True)
+    check(lambda x: x.split(2, dim=2)[1].unsqueeze(0), x, gradients=True)
+    check(lambda x: (x * 2).permute(2, 0, 1), x, gradients=True)
+
+
+def test_views_that_leave_a_region_have_eagers_history():
+    def program(x):
+        return x.permute(2, 0, 1)
+
+    x = torch.zeros(2, 3, 4, requires_grad=True)
+    compiled = reprise.compile(program, backend="aot_eager", options={"min_region_nodes": 1})
+    assert [type(compiled(x).grad_fn).__name__ for _ in range(3)] == ["PermuteBackward0"] * 3
