@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "trace/liveness.h"
@@ -28,11 +29,18 @@ struct Region {
   int32_t tensor_node_count = 0;
 };
 
+/// A tuple or list that existed before the trace, with tensors in it: regions make it of its elements.
+struct Gathered {
+  NodeKind kind = NodeKind::Tuple;
+  std::vector<ValueId> elements;
+};
+
 struct RegionPlan {
   std::vector<Region> regions;
   std::vector<int32_t> region_of;    // by item: the region it runs in, or -1
   std::vector<int32_t> deferred_of;  // by item: the region it runs behind, or -1
   std::vector<PyObject*> constants;  // by value: what the entry guards (or the value itself) say it is; borrowed
+  std::unordered_map<ValueId, Gathered> gathered;
 
   /// Where an item's work is done: the last item of its region, or itself.
   int32_t position_of(int32_t item) const {

@@ -8,6 +8,8 @@ from tests.ops.check import compare_outcomes, copy_call, find_fallback, run
 
 
 def change(x, scale):
+    if isinstance(x, (tuple, list)):
+        return type(x)(change(element, scale) for element in x)
     if not isinstance(x, torch.Tensor) or not x.is_floating_point():
         return x
     return (x.detach() * scale).requires_grad_(x.requires_grad)
@@ -54,3 +56,45 @@ def test_views_that_leave_a_region_have_eagers_history():
     x = torch.zeros(2, 3, 4, requires_grad=True)
     compiled = reprise.compile(program, backend="aot_eager", options={"min_region_nodes": 1})
     assert [type(compiled(x).grad_fn).__name__ for _ in range(3)] == ["PermuteBackward0"] * 3
+
+
+def test_circular_padding_has_eagers_gradient():
+    # its backward counts positions in storages
+    x = torch.randn(2, 3, 5, 5, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    check(lambda x: torch.nn.functional.pad(x, (0, 2, 0, 1), mode="circular"), x, gradients=True)
+
+
+def test_a_tangent_may_be_part_of_a_larger_tensor():
+    x = torch.randn(1, 1, 5, 5, generator=torch.Generator().manual_seed(1)).requires_grad_()
+
+    def program(x):
+        return torch.nn.functional.pad(x, (0, 2, 0, 1), mode="circular")
+
+    for backend in ("aot_eager", "native"):
+        compiled = reprise.compile(program, backend=backend, options={"min_region_nodes": 1})
+        for offset in (0, 0, 10, 17):
+            tangent = torch.arange(100.0)[offset : offset + 42].view(1, 1, 6, 7)
+            expected = torch.autograd.grad(program(x), x, tangent)[0]
+            assert torch.equal(torch.autograd.grad(compiled(x), x, tangent)[0], expected)
+
+
+def test_tuples_and_lists_of_tensors_from_outside_are_taken_into_a_region():
+    x, y = torch.arange(6.0).view(2, 3), torch.ones(2, 3)
+    check(lambda t: torch.cat(t), (x, y))
+    check(lambda t: torch.cat(t, 1), [x, y])
+    check(lambda t: torch.stack([t[0], *t]) + torch.hstack(t)[0, 0], (x, y))
+    check(lambda x, i: torch.index_put(x, i, torch.zeros(())), x, (torch.tensor([1]), torch.tensor([0])))
+
+
+def test_a_list_from_outside_that_changes_is_not_taken_apart():
+    def program(ts, x):
+        ts.append(x)
+        return torch.cat(ts) * 2
+
+    for backend in ("aot_eager", "native"):
+        compiled = reprise.compile(program, backend=backend, options={"min_region_nodes": 1})
+        for i in range(4):
+            ours, eager = [torch.ones(2)], [torch.ones(2)]
+            x = torch.full((2,), float(i))
+            assert torch.equal(compiled(ours, x), program(eager, x))
+            assert len(ours) == 2
