@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,6 +34,8 @@ struct RegionInput {
   host::TraceInput like;
   graph::InputKind kind = graph::InputKind::Plain;
   int32_t gradient_of = -1;  // it is the `.grad` of that input, a leaf; inputs without one have None there
+  /// A number that differs from run to run (`like` says nothing). Numbers stand behind all tensors.
+  std::optional<host::TraceValueKind> number;
 };
 
 /// The callables left another tensor in `.grad` of an input: an output of the graph behind those of the callables.

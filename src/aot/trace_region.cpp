@@ -93,6 +93,15 @@ class RegionTracer {
   bool add_inputs() {
     entry_gradients_.assign(inputs_.size(), nullptr);
     for (const RegionInput& input : inputs_) {
+      if (input.number) {
+        host::TraceValueId value;
+        PyObject* number = run_.add_number(*input.number, value);
+        if (number == nullptr) return false;
+        input_objects_.objects.push_back(number);
+        recording_.set_input(value, input.kind);
+        continue;
+      }
+      ++tensor_count_;
       PyObject* tensor = run_.add_input(input.like);
       if (tensor == nullptr) return false;
       input_objects_.objects.push_back(tensor);
@@ -100,7 +109,7 @@ class RegionTracer {
       entry_inputs_.push_back(traced);
       recording_.set_input(traced.value, input.kind);
     }
-    for (size_t i = 0; i < inputs_.size(); i++) {
+    for (size_t i = 0; i < tensor_count_; i++) {
       const int32_t leaf = inputs_[i].gradient_of;
       if (leaf < 0) continue;
       entry_gradients_[static_cast<size_t>(leaf)] = input_objects_.objects[i];
@@ -134,11 +143,12 @@ class RegionTracer {
   // Writes move the version; `.data =` and set_() move the value or the storage.
   void note_mutations() {
     graph::Graph& graph = recording_.graph();
-    for (size_t i = 0; i < inputs_.size(); i++) {
+    trace_.version_bumps.assign(inputs_.size(), 0);
+    for (size_t i = 0; i < tensor_count_; i++) {
       const host::TracedTensor before = entry_inputs_[i];
       const host::TracedTensor now = run_.describe(input_objects_.objects[i]);
       const uint32_t bumps = now.version - before.version;
-      trace_.version_bumps.push_back(bumps);
+      trace_.version_bumps[i] = bumps;
       if (now.value != before.value) {
         graph.inputs[i].is_mutated = true;
         graph.effects.push_back({graph::EffectKind::SetData, static_cast<uint32_t>(i), to_id(now.value)});
@@ -150,12 +160,12 @@ class RegionTracer {
 
   // loss.backward() among the callables leaves tensors in `.grad` of leaves.
   void take_gradients() {
-    for (size_t i = 0; i < inputs_.size(); i++) {
+    for (size_t i = 0; i < tensor_count_; i++) {
       if (run_.input_gradient(i) != host::kNoTraceValue)
         trace_.alias_facts.no_hooks.push_back(static_cast<uint32_t>(i));
     }
     trace_.output_count = outputs_.objects.size();
-    for (size_t i = 0; i < inputs_.size(); i++) {
+    for (size_t i = 0; i < tensor_count_; i++) {
       if (!inputs_[i].like.requires_grad || !inputs_[i].like.is_leaf) continue;
       PyObject* gradient = run_.get_gradient(input_objects_.objects[i]);
       if (gradient == entry_gradients_[i]) {
@@ -181,7 +191,7 @@ class RegionTracer {
       trace_.output_is_leaf.push_back(traced.is_leaf);
     }
     std::vector<OutputTensor> inputs;
-    for (PyObject* input : input_objects_.objects) {
+    for (PyObject* input : std::span(input_objects_.objects).first(tensor_count_)) {
       const host::TracedTensor traced = run_.describe(input);
       inputs.push_back({input, traced.value, traced.storage, traced.requires_grad});
     }
@@ -229,7 +239,7 @@ class RegionTracer {
       recording_.set_input(tangents[i], graph::InputKind::Tangent);
     }
     for (size_t i = 0; i < inputs_.size(); i++) {
-      const host::TraceValueId gradient = run_.input_gradient(i);
+      const host::TraceValueId gradient = i < tensor_count_ ? run_.input_gradient(i) : host::kNoTraceValue;
       recording_.graph().gradients.push_back(
           {gradient == host::kNoTraceValue ? ValueId() : to_id(gradient), static_cast<uint32_t>(i)});
     }
@@ -240,13 +250,15 @@ class RegionTracer {
   bool writes_to_inputs() {
     const graph::Graph& graph = recording_.graph();
     std::vector<uint8_t> is_input(graph.context->get_storage_count(), 0);
-    for (size_t i = 0; i < inputs_.size(); i++) is_input[graph.get_meta(graph.inputs[i].value).storage.index()] = 1;
+    for (size_t i = 0; i < tensor_count_; i++) is_input[graph.get_meta(graph.inputs[i].value).storage.index()] = 1;
     bool writes = false;
     for (const graph::Node& node : graph.nodes) {
       for (size_t i = 0; i < node.args.size() && node.mut != 0; i++) {
         if (((node.mut >> i) & 1) == 0) continue;
-        graph::for_each_value(node.args[i],
-                              [&](ValueId id) { writes |= is_input[graph.get_meta(id).storage.index()] != 0; });
+        graph::for_each_value(node.args[i], [&](ValueId id) {
+          writes |=
+              graph.get_value(id).kind == graph::ValueKind::Tensor && is_input[graph.get_meta(id).storage.index()] != 0;
+        });
       }
     }
     return writes;
@@ -278,6 +290,7 @@ class RegionTracer {
   host::TraceRun run_;
   RegionCallables& callables_;
   std::span<const RegionInput> inputs_;
+  size_t tensor_count_ = 0;  // the inputs in front of the numbers
   const TangentSpec* tangents_;
   Owned input_objects_;  // behind the run: gone before it
   Owned outputs_;

@@ -3,11 +3,17 @@
 // hash_bytes() is the folded 128-bit multiply of wyhash over 16 bytes a step; not against an adversary.
 // Hasher feeds several fields in order; integers are fed as 8 bytes, texts with their length, so that
 // ("ab", "c") and ("a", "bc") differ.
+// WideHasher gives 128 bits, from two chains that have nothing in common: for names that stand for what they name (code
+// that is not compiled again), where a collision would be a wrong answer. Use Hasher where equality is checked.
 #pragma once
 
+#include <bit>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -24,6 +30,8 @@ inline std::uint64_t fold_multiply(std::uint64_t a, std::uint64_t b) noexcept {
 
 inline constexpr std::uint64_t kHashSecret0 = 0xa0761d6478bd642full;
 inline constexpr std::uint64_t kHashSecret1 = 0xe7037ed1a0b428dbull;
+inline constexpr std::uint64_t kHashSecret2 = 0x8ebc6af09c88c6e3ull;
+inline constexpr std::uint64_t kHashSecret3 = 0x589965cc75374cc3ull;
 
 }  // namespace detail
 
@@ -66,4 +74,49 @@ class Hasher {
   std::uint64_t state_ = 0;
 };
 
+struct Hash128 {
+  std::uint64_t low = 0;
+  std::uint64_t high = 0;
+
+  auto operator<=>(const Hash128&) const = default;
+  // 32 hexadecimal digits.
+  std::string get_text() const {
+    std::string text;
+    for (const std::uint64_t word : {high, low}) {
+      for (int shift = 60; shift >= 0; shift -= 4) text += "0123456789abcdef"[(word >> shift) & 0xf];
+    }
+    return text;
+  }
+};
+
+class WideHasher {
+ public:
+  template <class T>
+    requires(std::is_integral_v<T> || std::is_enum_v<T>)
+  WideHasher& add(T value) noexcept {
+    low_.add(value);
+    high_ = detail::fold_multiply(high_ ^ detail::kHashSecret2,
+                                  std::rotl(static_cast<std::uint64_t>(value), 32) ^ detail::kHashSecret3);
+    return *this;
+  }
+  WideHasher& add(std::string_view text) noexcept {
+    low_.add(text);
+    return add(hash_bytes(text.data(), text.size(), high_));
+  }
+  WideHasher& add(const Hash128& hash) noexcept { return add(hash.low).add(hash.high); }
+
+  Hash128 finish() const noexcept {
+    return {low_.finish(), detail::fold_multiply(high_ ^ detail::kHashSecret3, detail::kHashSecret2)};
+  }
+
+ private:
+  Hasher low_;
+  std::uint64_t high_ = 0;
+};
+
 }  // namespace reprise::base
+
+template <>
+struct std::hash<reprise::base::Hash128> {
+  std::size_t operator()(const reprise::base::Hash128& hash) const noexcept { return hash.low; }
+};

@@ -1,7 +1,5 @@
 #include "codegen/cpu.h"
 
-#include "base/hash.h"
-
 namespace reprise::codegen {
 namespace {
 
@@ -12,8 +10,8 @@ constexpr std::uint32_t kGeneratorVersion = 1;
 
 CpuCompiler::~CpuCompiler() = default;
 
-std::uint64_t get_code_key(const kernel::Kernel& kernel, const CpuTarget& target, Tier tier) {
-  return base::Hasher()
+base::Hash128 get_code_key(const kernel::Kernel& kernel, const CpuTarget& target, Tier tier) {
+  return base::WideHasher()
       .add(kGeneratorVersion)
       .add(kernel::get_hash(kernel))
       .add(std::string_view(target.name))
@@ -22,11 +20,6 @@ std::uint64_t get_code_key(const kernel::Kernel& kernel, const CpuTarget& target
       .finish();
 }
 
-std::string get_symbol(std::uint64_t key) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string symbol = "reprise_kernel_";
-  for (int shift = 60; shift >= 0; shift -= 4) symbol += kDigits[(key >> shift) & 0xf];
-  return symbol;
-}
+std::string get_symbol(const base::Hash128& key) { return "reprise_kernel_" + key.get_text(); }
 
 }  // namespace reprise::codegen

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/export.h"
+#include "base/hash.h"
 #include "base/result.h"
 #include "kernel/kernel.h"
 #include "program/program.h"
@@ -57,8 +58,9 @@ REPRISE_EXPORT bool has_code_generator();
 REPRISE_EXPORT CpuTarget get_host_target();
 REPRISE_EXPORT base::Result<std::unique_ptr<CpuCompiler>> make_cpu_compiler(const CpuTarget& target);
 
-// Names the code of a kernel: kernel, target, tier, and the version of the generator.
-REPRISE_EXPORT std::uint64_t get_code_key(const kernel::Kernel& kernel, const CpuTarget& target, Tier tier);
-REPRISE_EXPORT std::string get_symbol(std::uint64_t key);
+// Names the code of a kernel: kernel, target, tier, and the version of the generator. 128 bits: nobody compares the
+// kernels behind two equal keys.
+REPRISE_EXPORT base::Hash128 get_code_key(const kernel::Kernel& kernel, const CpuTarget& target, Tier tier);
+REPRISE_EXPORT std::string get_symbol(const base::Hash128& key);
 
 }  // namespace reprise::codegen

@@ -31,23 +31,24 @@ class AotRegion final : public entry::RegionRunner {
  public:
   AotRegion(runtime::CompileContext& context, const entry::Entry& entry, const entry::RegionStep& step)
       : context_(context), entry_(entry), step_(step) {}
-  ~AotRegion() override {
-    for (Variant& variant : variants_) {
-      for (PyObject* number : variant.numbers) Py_DECREF(number);
-    }
-  }
+  ~AotRegion() override { drop_numbers(); }
 
   bool run(PyObject* const* operands, PyObject** results) override {
-    if (is_given_up()) return false;
-    if (!variants_.empty() && find_varying(operands)) return false;
-    Variant* variant = find_variant(operands);
+    if (is_given_up() || !take_numbers(operands)) return false;
+    std::shared_ptr<Variant> variant = find_variant(operands);
     if (variant == nullptr) variant = make_variant(operands);
     if (variant == nullptr) {
+      // Perhaps without the symbolic numbers: the entry is made again.
+      varying_ = symbolic_;
       failures_ = kMaxFailures;
       return false;
     }
-    std::vector<PyObject*> outputs = std::exchange(outputs_, {});  // a run may come back here
-    if (!host::call_region(variant->code, {operands, tensor_count()}, outputs)) {
+    std::vector<PyObject*> inputs = std::exchange(inputs_, {}), outputs = std::exchange(outputs_, {});
+    inputs.assign(operands, operands + tensor_count());
+    for (int32_t i : symbolic_) inputs.push_back(operands[tensor_count() + static_cast<size_t>(i)]);
+    const bool ok = host::call_region(variant->code, inputs, outputs);  // another run may come here meanwhile
+    inputs_ = std::move(inputs);
+    if (!ok) {
       ++failures_;
       note_python_error("raised");
       return false;
@@ -64,12 +65,11 @@ class AotRegion final : public entry::RegionRunner {
 
   std::string describe() const override {
     if (!varying_.empty()) return "a number that is a constant of it varies";
-    return !failure_.empty() ? failure_ : variants_.empty() ? "not run yet" : variants_.front().text;
+    return !failure_.empty() ? failure_ : variants_.empty() ? "not run yet" : variants_.front()->text;
   }
 
  private:
   struct Variant {
-    std::vector<PyObject*> numbers;  // strong
     InputFacts facts;
     std::shared_ptr<RegionNodes> nodes;
     std::shared_ptr<NativeMaker> native;  // nullptr: not native
@@ -91,19 +91,55 @@ class AotRegion final : public entry::RegionRunner {
     return facts;
   }
 
-  // Numbers are constants of the code: what takes another value will do so again, and runs outside from then on.
-  bool find_varying(PyObject* const* operands) {
-    const std::vector<PyObject*>& numbers = variants_.front().numbers;
-    for (size_t i = 0; i < numbers.size(); i++) {
-      if (!guards::equals_exactly(operands[tensor_count() + i], numbers[i]))
-        varying_.push_back(static_cast<int32_t>(i));
+  static bool is_symbolic_kind(PyObject* number) { return PyFloat_CheckExact(number) || PyLong_CheckExact(number); }
+
+  // Numbers are constants of the code at first, but for those that steps compute. One that takes another value becomes
+  // an input of new code; one that cannot be one runs outside from then on.
+  bool take_numbers(PyObject* const* operands) {
+    PyObject* const* now = operands + tensor_count();
+    if (!has_numbers_) {
+      has_numbers_ = true;
+      const trace::Trace& trace = entry_.trace();
+      for (size_t i = 0; i < number_count(); i++) {
+        numbers_.push_back(Py_NewRef(now[i]));
+        const bool is_late = !trace.values[region().numbers[i]].is_pre;
+        is_symbolic_.push_back(is_late);
+        if (is_late) symbolic_.push_back(static_cast<int32_t>(i));
+        if (is_late && !is_symbolic_kind(now[i])) varying_.push_back(static_cast<int32_t>(i));
+      }
+      return varying_.empty();
     }
-    return !varying_.empty();
+    std::vector<int32_t> changed;
+    bool can_be_symbolic = true;
+    for (size_t i = 0; i < numbers_.size(); i++) {
+      if (is_symbolic_[i] != 0 ? Py_TYPE(now[i]) == Py_TYPE(numbers_[i]) : guards::equals_exactly(now[i], numbers_[i]))
+        continue;
+      changed.push_back(static_cast<int32_t>(i));
+      can_be_symbolic = can_be_symbolic && is_symbolic_[i] == 0 && is_symbolic_kind(now[i]) &&
+                        Py_TYPE(now[i]) == Py_TYPE(numbers_[i]);
+    }
+    if (changed.empty()) return true;
+    if (!can_be_symbolic) {
+      varying_ = changed;
+      return false;
+    }
+    for (int32_t i : changed) {
+      is_symbolic_[static_cast<size_t>(i)] = 1;
+      symbolic_.push_back(i);
+    }
+    std::sort(symbolic_.begin(), symbolic_.end());
+    variants_.clear();
+    return true;
   }
 
-  Variant* find_variant(PyObject* const* operands) {
-    for (Variant& variant : variants_) {
-      if (fits_facts(variant, operands)) return &variant;
+  void drop_numbers() {
+    for (PyObject* number : numbers_) Py_DECREF(number);
+    numbers_.clear();
+  }
+
+  std::shared_ptr<Variant> find_variant(PyObject* const* operands) {
+    for (const std::shared_ptr<Variant>& variant : variants_) {
+      if (fits_facts(*variant, operands)) return variant;
     }
     return nullptr;
   }
@@ -130,21 +166,22 @@ class AotRegion final : public entry::RegionRunner {
   std::vector<aot::RegionInput> list_inputs(PyObject* const* operands) const {
     std::vector<aot::RegionInput> inputs;
     for (size_t i = 0; i < tensor_count(); i++) {
-      inputs.push_back({host::describe_input(operands[i]), graph::InputKind::Plain});
+      inputs.push_back({host::describe_input(operands[i]), graph::InputKind::Plain, -1, {}});
     }
     return inputs;
   }
 
-  Variant* make_variant(PyObject* const* operands) {
+  std::shared_ptr<Variant> make_variant(PyObject* const* operands) {
     if (variants_.size() >= kMaxVariants) {
       failure_ = "inputs that share storages in too many ways";
       return nullptr;
     }
     runtime::PhaseTimer timer(context_.statistics, runtime::Phase::Aot);
-    Variant variant;
+    auto made = std::make_shared<Variant>();
+    Variant& variant = *made;
     const std::span<PyObject* const> numbers(operands + tensor_count(), number_count());
-    variant.nodes = std::make_shared<RegionNodes>(entry_, step_, numbers);
-    const std::vector<aot::RegionInput> inputs = list_inputs(operands);
+    variant.nodes = std::make_shared<RegionNodes>(entry_, step_, numbers, symbolic_);
+    std::vector<aot::RegionInput> inputs = list_inputs(operands);
     for (PyObject* number : numbers) {
       bool may_change = false;
       if (guards::is_plain(number, &may_change) && !may_change) continue;
@@ -158,6 +195,11 @@ class AotRegion final : public entry::RegionRunner {
       }
     }
     variant.facts = describe(inputs);
+    for (int32_t i : symbolic_) {
+      aot::RegionInput& input = inputs.emplace_back();
+      input.number =
+          PyFloat_CheckExact(numbers[static_cast<size_t>(i)]) ? host::TraceValueKind::Float : host::TraceValueKind::Int;
+    }
     auto code = make_code(variant, inputs);
     if (!code) {
       failure_ = code.unsupported().text;
@@ -176,9 +218,8 @@ class AotRegion final : public entry::RegionRunner {
     variant.text = variant.native != nullptr
                        ? describe(variant.native->counts())
                        : "a graph of " + std::to_string(counts.inference_instructions) + " operations";
-    for (PyObject* number : numbers) variant.numbers.push_back(Py_NewRef(number));
-    variants_.push_back(std::move(variant));
-    return &variants_.back();
+    variants_.push_back(made);
+    return made;
   }
 
   base::Result<std::shared_ptr<aot::TracedCode>> make_code(Variant& variant, std::span<const aot::RegionInput> inputs) {
@@ -227,8 +268,12 @@ class AotRegion final : public entry::RegionRunner {
   runtime::CompileContext& context_;
   const entry::Entry& entry_;
   const entry::RegionStep& step_;
-  std::vector<Variant> variants_;
-  std::vector<PyObject*> outputs_;  // between two runs: its memory
+  std::vector<std::shared_ptr<Variant>> variants_;
+  std::vector<PyObject*> inputs_, outputs_;  // between two runs: their memory
+  bool has_numbers_ = false;
+  std::vector<PyObject*> numbers_;    // as they were first; strong
+  std::vector<uint8_t> is_symbolic_;  // by number
+  std::vector<int32_t> symbolic_;     // those that are inputs of the code
   std::string failure_;
   std::vector<int32_t> varying_;
   int failures_ = 0;

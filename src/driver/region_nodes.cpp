@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "host/torch/tensor.h"
 #include "runtime/run_node.h"
 
 namespace reprise::driver {
@@ -10,12 +11,15 @@ namespace reprise::driver {
 using trace::Category;
 using trace::ValueId;
 
-RegionNodes::RegionNodes(const entry::Entry& entry, const entry::RegionStep& step, std::span<PyObject* const> numbers) {
+RegionNodes::RegionNodes(const entry::Entry& entry, const entry::RegionStep& step, std::span<PyObject* const> numbers,
+                         std::span<const int32_t> symbolic) {
   const trace::Trace& trace = entry.trace();
   const trace::RegionPlan& plan = entry.region_plan();
   const trace::Region& region = plan.regions[step.region];
   std::unordered_map<ValueId, int32_t> slots;
   for (ValueId id : region.tensors) slots[id] = static_cast<int32_t>(input_count_++);
+  tensor_count_ = input_count_;
+  for (int32_t i : symbolic) slots[region.numbers[i]] = static_cast<int32_t>(input_count_++);
   // Constants stand in front of the values, so they are found first.
   auto add_constant = [&](ValueId id, PyObject* object) {
     if (!slots.try_emplace(id, static_cast<int32_t>(input_count_ + constants_.size())).second) return;
@@ -79,7 +83,16 @@ bool RegionNodes::call(std::span<PyObject* const> inputs, host::TraceRun*, std::
   std::copy(inputs.begin(), inputs.end(), slots.begin());
   std::copy(constants_.begin(), constants_.end(), slots.begin() + static_cast<ptrdiff_t>(input_count_));
   bool ok = true;
+  // Numbers that were kept as tensors, for a second differentiation.
+  std::vector<PyObject*> numbers;
+  for (size_t i = tensor_count_; i < input_count_ && ok; i++) {
+    if (!host::is_plain_tensor(inputs[i])) continue;
+    numbers.push_back(PyObject_CallMethod(inputs[i], "item", nullptr));
+    slots[i] = numbers.back();
+    ok = slots[i] != nullptr;
+  }
   for (const Node& node : nodes_) {
+    if (!ok) break;
     slots[node.slot] = run_one(node, slots, gathered);
     if (slots[node.slot] == nullptr && PyErr_Occurred()) {
       ok = false;
@@ -90,6 +103,7 @@ bool RegionNodes::call(std::span<PyObject* const> inputs, host::TraceRun*, std::
     for (int32_t slot : outputs_) outputs.push_back(Py_NewRef(slots[slot]));
   }
   for (size_t i = input_count_ + constants_.size(); i < slot_count_; i++) Py_XDECREF(slots[i]);
+  for (PyObject* number : numbers) Py_XDECREF(number);
   return ok;
 }
 

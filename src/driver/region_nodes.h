@@ -26,8 +26,10 @@ class RegionNodes final : public aot::RegionCallables {
     int32_t slot = -1;  // of its value
   };
 
-  /// `numbers`: what the region's numbers are from now on; borrowed.
-  RegionNodes(const entry::Entry& entry, const entry::RegionStep& step, std::span<PyObject* const> numbers);
+  /// `numbers`: what the region's numbers are from now on; borrowed. Those of `symbolic` (places among the numbers) are
+  /// inputs behind the tensors instead.
+  RegionNodes(const entry::Entry& entry, const entry::RegionStep& step, std::span<PyObject* const> numbers,
+              std::span<const int32_t> symbolic = {});
   ~RegionNodes() override;
   RegionNodes(const RegionNodes&) = delete;
   RegionNodes& operator=(const RegionNodes&) = delete;
@@ -48,7 +50,8 @@ class RegionNodes final : public aot::RegionCallables {
  private:
   PyObject* run_one(const Node& node, std::vector<PyObject*>& slots, std::vector<PyObject*>& gathered) const;
 
-  size_t input_count_ = 0;
+  size_t input_count_ = 0;  // tensors, then symbolic numbers
+  size_t tensor_count_ = 0;
   size_t slot_count_ = 0;
   bool has_state_nodes_ = false;
   std::vector<PyObject*> constants_;  // strong

@@ -634,6 +634,7 @@ class Walker {
     const auto d = static_cast<std::size_t>(wrap(number_of(args[1]).integer, out.sizes.size()));
     const std::vector<Element> indices = list_elements(array_of(args[2]));
     for (std::size_t i = 0; i < indices.size(); ++i) {
+      if (indices[i].integer < 0 || indices[i].integer >= from.sizes[d]) fail("index out of range in self");
       Array to = out, part = from;
       to.offset += static_cast<std::int64_t>(i) * out.strides[d];
       part.offset += indices[i].integer * from.strides[d];

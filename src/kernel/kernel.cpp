@@ -6,7 +6,6 @@
 #include <iterator>
 
 #include "base/check.h"
-#include "base/hash.h"
 #include "kernel/numbering.h"
 #include "kernel/numbers.h"
 
@@ -129,38 +128,43 @@ bool has_result(ScalarOp op) {
 
 namespace {
 
-// Feeds a kernel in program order, with values numbered as print() numbers them.
-class KernelHasher {
+// All of a kernel as words, in program order, with values numbered as print() numbers them: equal words, equal kernels.
+class Words {
  public:
-  explicit KernelHasher(const Kernel& kernel) : kernel_(kernel), numbering_(kernel) {}
+  explicit Words(const Kernel& kernel) : kernel_(kernel), numbering_(kernel) {}
 
-  std::uint64_t hash() {
-    hasher_.add(kernel_.buffers.size());
+  std::vector<std::uint64_t> list() {
+    add(kernel_.buffers.size());
     for (const Buffer& buffer : kernel_.buffers) {
-      hasher_.add(buffer.kind).add(buffer.dtype).add(buffer.is_read).add(buffer.is_written).add(buffer.count);
+      add(buffer.kind).add(buffer.dtype).add(buffer.is_read).add(buffer.is_written).add(buffer.count);
     }
-    hasher_.add(kernel_.params.size());
-    for (const DType dtype : kernel_.params) hasher_.add(dtype);
+    add(kernel_.params.size());
+    for (const DType dtype : kernel_.params) add(dtype);
     add_nodes(kernel_.prologue);
-    hasher_.add(kernel_.bodies.size());
+    add(kernel_.bodies.size());
     for (const LoopId body : kernel_.bodies) add_loop(kernel_.get(body));
-    return hasher_.finish();
+    return std::move(words_);
   }
 
  private:
+  template <class T>
+  Words& add(T value) {
+    words_.push_back(static_cast<std::uint64_t>(value));
+    return *this;
+  }
+
   void add_affine(IndexId id) {
-    hasher_.add(id.is_valid());
+    add(id.is_valid());
     if (!id.is_valid()) return;
     const Affine& affine = kernel_.get(id);
-    hasher_.add(affine.constant());
+    add(affine.constant()).add(affine.terms().size());
     for (const Term& term : numbering_.get_sorted_terms(affine)) {
-      hasher_.add(term.coefficient).add(numbering_.get(term.value));
+      add(term.coefficient).add(numbering_.get(term.value));
     }
-    hasher_.add(affine.terms().size());
   }
 
   void add_loop(const Loop& loop) {
-    hasher_.add(loop.kind).add(loop.lanes).add(loop.unroll).add(loop.step).add(numbering_.get(loop.var));
+    add(loop.kind).add(loop.lanes).add(loop.unroll).add(loop.step).add(numbering_.get(loop.var));
     add_affine(loop.lower);
     add_affine(loop.upper);
     add_affine(loop.limit);
@@ -168,18 +172,18 @@ class KernelHasher {
   }
 
   void add_nodes(const std::vector<NodeId>& nodes) {
-    hasher_.add(nodes.size());
+    add(nodes.size());
     for (const NodeId id : nodes) add_node(kernel_.get(id));
   }
 
   void add_node(const Node& node) {
-    hasher_.add(node.op).add(node.dtype).add(node.operand_count);
-    for (int i = 0; i < node.operand_count; ++i) hasher_.add(numbering_.get(node.operands[i]));
+    add(node.op).add(node.dtype).add(node.operand_count);
+    for (int i = 0; i < node.operand_count; ++i) add(numbering_.get(node.operands[i]));
     switch (node.op) {
       case ScalarOp::Load:
       case ScalarOp::Store: {
         const Access& access = kernel_.get_access(node);
-        hasher_.add(access.buffer.index()).add(access.mode);
+        add(access.buffer.index()).add(access.mode);
         add_affine(access.index);
         return;
       }
@@ -191,26 +195,33 @@ class KernelHasher {
         return;
       case ScalarOp::VectorCall: {
         const VectorCall& call = kernel_.calls[node.payload];
-        hasher_.add(call.function).add(call.numerics).add(call.result.index()).add(call.operand.index());
+        add(call.function).add(call.numerics).add(call.result.index()).add(call.operand.index());
         add_affine(call.count);
         return;
       }
       default:
-        hasher_.add(node.payload);
+        add(node.payload);
     }
   }
 
   const Kernel& kernel_;
   Numbering numbering_;
-  base::Hasher hasher_;
+  std::vector<std::uint64_t> words_;
 };
 
 }  // namespace
 
-std::uint64_t get_hash(const Kernel& kernel) { return KernelHasher(kernel).hash(); }
+base::Hash128 get_hash(const Kernel& kernel) {
+  base::WideHasher hasher;
+  for (const std::uint64_t word : Words(kernel).list()) hasher.add(word);
+  return hasher.finish();
+}
+
+bool are_equal(const Kernel& a, const Kernel& b) { return Words(a).list() == Words(b).list(); }
 
 std::uint64_t make_constant_bits(DType dtype, double number) {
   if (types::is_float(dtype)) return from_double(dtype, number);
+  if (dtype == DType::Bool) return number != 0;
   return make_constant_bits(dtype, static_cast<std::int64_t>(number));
 }
 

@@ -14,8 +14,10 @@
 //     the order of `buffers` without the Local ones; [begin, end) are units of the Parallel loops. A kernel of several
 //     bodies (horizontal fusion) counts the units of the first body, then those of the second, and so on.
 //  2. Memory is read and written in the order of the nodes for one iteration. Iterations of Parallel and Vector loops
-//     are independent: two of them may touch one address only by reading it. Two buffers may be the same memory only
-//     where both are indexed alike (a kernel overwrites what it reads at the same position).
+//     are independent: two of them may touch one address only by reading it, or by storing the same value to what no
+//     iteration reads (a flag: a masked store at an index that is the same for all lanes; it is made if any lane is
+//     on). Two buffers may be the same memory only where both are indexed alike (a kernel overwrites what it reads at
+//     the same position).
 //  3. Arithmetic is that of the dtype: integers wrap, floats are IEEE, round to nearest, never contracted or
 //     reassociated; `fma` where one rounding is meant. float16 and bfloat16 are storage: cast to float32, compute,
 //     round (round_bf16 / round_f16, or a cast back).
@@ -42,6 +44,7 @@
 #include <vector>
 
 #include "base/export.h"
+#include "base/hash.h"
 #include "base/ids.h"
 #include "types/dtype.h"
 
@@ -270,7 +273,9 @@ class REPRISE_EXPORT Kernel {
 REPRISE_EXPORT bool has_result(ScalarOp op);
 
 // The same for kernels that are the same but for the order in which nodes were numbered. Not across versions.
-REPRISE_EXPORT std::uint64_t get_hash(const Kernel& kernel);
+REPRISE_EXPORT base::Hash128 get_hash(const Kernel& kernel);
+// Whether they are the same in that sense.
+REPRISE_EXPORT bool are_equal(const Kernel& a, const Kernel& b);
 
 // The bits of a constant as it stands in a Const node: floats in their own width, integers sign-extended.
 REPRISE_EXPORT std::uint64_t make_constant_bits(DType dtype, double number);

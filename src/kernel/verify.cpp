@@ -208,7 +208,8 @@ class Verifier {
     if (Kernel::has_mask(node)) require(get_dtype(node, node.operand_count - 1) == DType::Bool, "a mask is a bool");
     if (!is_store || !error_.empty()) return;
     if (access.mode == StoreMode::Set) {
-      require(!analysis_.get_vector_loop(id).is_valid() || analysis_.is_varying(kernel_.get(access.index)),
+      const bool is_flag = Kernel::has_mask(node) && !analysis_.is_varying(node.operands[0]);
+      require(is_flag || !analysis_.get_vector_loop(id).is_valid() || analysis_.is_varying(kernel_.get(access.index)),
               "every lane stores to one element");
     } else {
       require(is_number(node.dtype), "adds " + std::string(types::get_dtype_name(node.dtype)));

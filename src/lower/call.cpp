@@ -119,6 +119,7 @@ void Call::begin(const Dims& sizes) {
   op_.node = node_id_;
   op_.sizes = sizes;
   op_.first_expr = static_cast<std::uint32_t>(lowered.exprs.size());
+  op_.first_check = static_cast<std::uint32_t>(lowered.checks.size());
 }
 
 Ex Call::add(ScalarOp op, DType dtype, std::initializer_list<Ex> operands, std::uint64_t payload) {
@@ -277,6 +278,11 @@ Ex Call::value(std::size_t i, DType dtype) {
   return constant(dtype, *get_int(i));
 }
 
+void Call::check(Ex fails, std::string text, bool is_index_error) {
+  REPRISE_CHECK(fails.dtype == DType::Bool, "a check of " + std::string(types::get_dtype_name(fails.dtype)));
+  lowered.checks.push_back({fails.id, is_index_error, std::move(text)});
+}
+
 // --- ends of an op
 
 Dims Call::make_result_strides(TensorId id, std::uint8_t reduced) const {
@@ -302,6 +308,7 @@ Dims Call::make_result_strides(TensorId id, std::uint8_t reduced) const {
 
 void Call::finish(Op op) {
   op.last_expr = static_cast<std::uint32_t>(lowered.exprs.size());
+  op.last_check = static_cast<std::uint32_t>(lowered.checks.size());
   const OpIndex index(static_cast<std::uint32_t>(lowered.ops.size()));
   if (op.result.is_valid()) lowered.tensors[op.result.index()].producer = index;
   if (op.index_result.is_valid()) lowered.tensors[op.index_result.index()].producer = index;
@@ -436,11 +443,12 @@ std::optional<DType> promote(const Call& call, std::initializer_list<std::size_t
       // A higher category takes over with its own dtype: int64 tensors and a float number give float32.
     }
   }
-  // Integers and a float number give the default dtype, which only the result knows (in comparisons: float32).
+  // Integers and a float number give the default dtype, which only the result knows.
   if (result && types::is_float(*result) && by_class[2] && types::is_float(*by_class[2]) &&
       !(by_class[0] && types::is_float(*by_class[0])) && !(by_class[1] && types::is_float(*by_class[1]))) {
     const DType out = call.get(call.single()).dtype;
-    if (types::is_float(out)) return out;
+    if (!types::is_float(out)) return std::nullopt;
+    return out;
   }
   return result;
 }

@@ -9,6 +9,7 @@
 
 #include <initializer_list>
 #include <optional>
+#include <string>
 
 #include "lower/lowered.h"
 
@@ -74,6 +75,9 @@ class Call {
   Ex value(std::size_t i, DType dtype);
   bool can_value(std::size_t i) const;
 
+  // Where `fails` (a bool) is true for any index of the op, the node raises an IndexError (else a RuntimeError).
+  void check(Ex fails, std::string text, bool is_index_error = true);
+
   // --- ends of an op
   void finish_pointwise(TensorId result, Ex value);  // casts to the dtype of the result
   // The same over a box of other dims than the result's: the strides say where an element goes.
@@ -98,7 +102,8 @@ class Call {
 };
 
 // Result type of tensors and Python numbers as torch promotes them: a number counts only if its category (bool < int <
-// float < complex) is above that of the tensors, and tensors of no dimensions count below those with some.
+// float < complex) is above that of the tensors, and tensors of no dimensions count below those with some. Nothing
+// where they meet in the default dtype and the result is not of it.
 std::optional<DType> promote(const Call& call, std::initializer_list<std::size_t> args);
 DType promote_types(DType a, DType b);
 

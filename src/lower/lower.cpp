@@ -136,11 +136,13 @@ class Lowerer {
       const std::size_t first_tensor = lowered_.tensors.size();
       const std::size_t first_expr = lowered_.exprs.size();
       const std::size_t first_access = lowered_.accesses.size();
+      const std::size_t first_check = lowered_.checks.size();
       if (run_function(node, id) || lower_elements(node, id)) return;
       lowered_.ops.resize(first_op);
       lowered_.tensors.resize(first_tensor);
       lowered_.exprs.resize(first_expr);
       lowered_.accesses.resize(first_access);
+      lowered_.checks.resize(first_check);
     }
     add_op(OpKind::Extern, node, id);
   }

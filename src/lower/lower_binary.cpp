@@ -1,7 +1,8 @@
 // Arithmetic, comparisons and choices of two and three elements. Operands are cast to their common dtype first, as
-// torch's iterator does; half types compute in float32 and are rounded once at the end. A Python number beside a half
-// tensor takes part in products with float32's precision, and is rounded to the common dtype in sums and comparisons.
-// Where eager's kernels fuse a multiplication into an addition, there is an fma (cpu_codegen report, section 4).
+// torch's iterator does; half types compute in float32 and are rounded once at the end. A second operand of one element
+// beside a half tensor takes part in products with float32's precision, and is rounded to the common dtype in sums and
+// comparisons. Integers and a Python float meet in the default dtype, which the result has, or (comparisons) nobody
+// says. Where eager's kernels fuse a multiplication into an addition, there is an fma (cpu_codegen report, section 4).
 #include <cmath>
 #include <limits>
 
@@ -22,6 +23,13 @@ Ex get_operand(Call& call, std::size_t i, DType common) {
 
 Ex get_rounded_operand(Call& call, std::size_t i, DType common) {
   return call.cast(call.value(i, common), Call::get_compute_dtype(common));
+}
+
+// The second argument of a product or quotient. Eager's kernels of half types read what is one element, a number or a
+// tensor of any rank, in the dtype that is computed in.
+Ex get_factor_operand(Call& call, DType common) {
+  const bool is_one = is_number_arg(call, 1) || call.get(call.tensor(1)).sizes.count() == 1;
+  return is_one ? call.value(1, Call::get_compute_dtype(common)) : get_rounded_operand(call, 1, common);
 }
 
 bool can_values(const Call& call, std::initializer_list<std::size_t> args) {
@@ -46,9 +54,24 @@ bool lower_binary(Call& call, Formula&& formula) {
   return true;
 }
 
+// Whether integers compare with the numbers among the arguments alike in every float dtype: small ones that each of
+// them has. Integers that a float dtype rounds stay larger than these.
+bool has_plain_numbers(const Call& call) {
+  for (const std::size_t i : {0u, 1u}) {
+    if (!is_number_arg(call, i)) {
+      if (call.arg(i).is_wrapped()) return false;  // its number is not known
+      continue;
+    }
+    const auto number = call.get_number(i);
+    if (!number || !(std::fabs(*number) <= 64) || *number * 2 != std::floor(*number * 2)) return false;
+  }
+  return !is_number_arg(call, 0) || !is_number_arg(call, 1);
+}
+
 bool lower_comparison(Call& call, ScalarOp op) {
   if (!can_values(call, {0, 1})) return false;
-  const auto common = promote(call, {0, 1});
+  auto common = promote(call, {0, 1});
+  if (!common && has_plain_numbers(call)) common = DType::Float32;
   if (!common) return false;
   call.begin(call.get(call.single()).sizes);
   const Ex a = get_rounded_operand(call, 0, *common);
@@ -163,8 +186,15 @@ bool lower_sub_tensors(Call& call) { return lower_scaled_sum(call, 0, 1, true); 
 bool lower_rsub(Call& call) { return lower_scaled_sum(call, 1, 0, true); }
 
 bool lower_mul(Call& call) {
-  return lower_binary(
-      call, [&](Ex a, Ex b) { return call.op(a.dtype == DType::Bool ? ScalarOp::And : ScalarOp::Mul, a, b); });
+  if (!can_values(call, {0, 1})) return false;
+  const auto common = promote(call, {0, 1});
+  if (!common) return false;
+  call.begin(call.get(call.single()).sizes);
+  const Ex a = get_rounded_operand(call, 0, *common);
+  const Ex b = get_factor_operand(call, *common);
+  const Ex value = call.op(a.dtype == DType::Bool ? ScalarOp::And : ScalarOp::Mul, a, b);
+  call.finish_pointwise(call.single(), call.cast(value, *common));
+  return true;
 }
 
 bool lower_div(Call& call) {
@@ -176,8 +206,8 @@ bool lower_div(Call& call) {
   if (!types::is_float(result)) return false;
   if (types::is_integral(*promote(call, {0, 1}))) common = result;  // the default dtype
   call.begin(call.get(call.single()).sizes);
-  const Ex a = get_operand(call, 0, *common);
-  const Ex b = get_operand(call, 1, *common);
+  const Ex a = get_rounded_operand(call, 0, *common);
+  const Ex b = get_factor_operand(call, *common);
   call.finish_pointwise(call.single(), call.cast(call.op(ScalarOp::Div, a, b), *common));
   return true;
 }

@@ -137,12 +137,19 @@ bool lower_huber_loss_backward(Call& call) {
 }
 
 // (self, target, weight, reduction): (t - 1) * max(log1p(-x), -100) - t * max(log(x), -100), times weight.
-// Values outside of [0, 1], which eager refuses, give NaN.
+// Values outside of [0, 1] make it fail.
 bool lower_binary_cross_entropy(Call& call) {
   if (!call.is_none(2) && !call.is_plain(2)) return false;
   return lower_loss(call, 3, [&](Loss& loss) {
     const Ex x = loss.value(0);
     const Ex t = loss.value(1);
+    const auto check = [&](Ex a, const char* text) {
+      const Ex is_inside =
+          loss.op(ScalarOp::And, loss.op(ScalarOp::Ge, a, loss.number(0)), loss.op(ScalarOp::Le, a, loss.number(1)));
+      call.check(loss.op(ScalarOp::Not, is_inside), text, false);
+    };
+    check(x, "all elements of input should be between 0 and 1");
+    check(t, "all elements of target should be between 0 and 1");
     const Ex low = loss.number(-100);
     const Ex rest = call.math(MathFunction::Log1p, Numerics::Sleef, loss.op(ScalarOp::Neg, x));
     const Ex a = loss.op(ScalarOp::Mul, loss.op(ScalarOp::Sub, t, loss.number(1)), loss.op(ScalarOp::Max, rest, low));

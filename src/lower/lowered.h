@@ -4,9 +4,10 @@
 // decomposition made. An op is a node that stays a library call (Extern), a node that only makes views (View), or a
 // LoopOp: for every index of a box of dimensions, one scalar expression; if dimensions are reduced, its values are
 // combined over them. softmax is five LoopOps. Fusion (schedule/) joins LoopOps into kernels.
-// Callers may rely on: ops in an order that computes before it uses; expressions are pure; a LoopOp writes each element
-// of its result once. Sizes of what a LoopOp touches are constants, on the CPU, without conj/neg bits, at most kMaxRank
-// dimensions; anything else is Extern. Plain data, no shared state.
+// Callers may rely on: ops in an order that computes before it uses; expressions are pure, whatever the checks of their
+// op say (no index reads outside of its tensor); a LoopOp writes each element of its result once. Sizes of what a
+// LoopOp touches are constants, on the CPU, without conj/neg bits, at most kMaxRank dimensions; anything else is
+// Extern. Plain data, no shared state.
 #pragma once
 
 #include <array>
@@ -93,6 +94,13 @@ struct ExprNode {
   std::uint64_t payload = 0;
 };
 
+// Where eager would raise: the op's node fails if `fails` (a bool) is true for any index of the op.
+struct Check {
+  ExprId fails;
+  bool is_index_error = true;  // IndexError, else RuntimeError
+  std::string text;
+};
+
 enum class OpKind : std::uint8_t { Extern, View, Loop };
 
 struct Op {
@@ -105,6 +113,8 @@ struct Op {
   Combine combine = Combine::Sum;
   std::uint32_t first_expr = 0;  // in Lowered::exprs: [first_expr, last_expr)
   std::uint32_t last_expr = 0;
+  std::uint32_t first_check = 0;  // in Lowered::checks: [first_check, last_check)
+  std::uint32_t last_check = 0;
   ExprId value;           // the element, of the dtype of the result (a bool for any and all)
   ExprId index_value;     // argmax, argmin: what the index of an element is
   TensorId result;        // may be invalid if index_result is valid
@@ -114,6 +124,7 @@ struct Op {
   std::uint16_t weight = 0;  // vector instructions an element
   bool is_dear = false;      // not to be computed twice: functions, divisions
 
+  bool has_checks() const { return first_check != last_check; }
   bool is_reduced(std::size_t dim) const { return (reduced >> dim & 1) != 0; }
 };
 
@@ -122,6 +133,7 @@ struct REPRISE_EXPORT Lowered {
   std::vector<Op> ops;
   std::vector<ExprNode> exprs;
   std::vector<Access> accesses;
+  std::vector<Check> checks;
   std::uint32_t storage_count = 0;
 
   const Tensor& get(TensorId id) const { return tensors[id.index()]; }

@@ -46,6 +46,12 @@ class Printer {
       print_expr(op, op.index_value);
     }
     out_ += "\n";
+    for (std::uint32_t i = op.first_check; i < op.last_check; ++i) {
+      const Check& check = lowered_.checks[i];
+      out_ += "  fails if ";
+      print_expr(op, check.fails);
+      out_ += std::string(check.is_index_error ? ": IndexError: " : ": RuntimeError: ") + check.text + "\n";
+    }
   }
 
   static std::string show(double number) {

@@ -42,10 +42,15 @@ class Printer {
     }
     for (std::size_t i = 0; i < program_.codes.size(); ++i) {
       const Code& code = program_.codes[i];
-      text_ += "code @" + std::to_string(i) + " " + get_text(kCodeKinds, code.kind) + " key " +
-               std::to_string(code.key) + ", " + get_bytes_text(code.bytes) + ":";
+      text_ += "code @" + std::to_string(i) + " " + get_text(kCodeKinds, code.kind) + " key " + code.key.get_text() +
+               ", " + get_bytes_text(code.bytes) + ":";
       for (const std::string& symbol : code.symbols) text_ += " " + symbol;
       text_ += "\n";
+    }
+    for (std::size_t i = 0; i < program_.checks.size(); ++i) {
+      const Check& check = program_.checks[i];
+      text_ += "check " + std::to_string(i) + ": " + (check.is_index_error ? "IndexError: " : "RuntimeError: ") +
+               check.text + "\n";
     }
     for (std::size_t i = 0; i < program_.steps.size(); ++i) print_step(i, program_.steps[i]);
     return std::move(text_);
@@ -157,6 +162,10 @@ class Printer {
                  "; " + join(step.words, [](const Word& word) { return get_text_of(word); }) + ") over " +
                  get_text_of(step.units) + " units of " + std::to_string(step.unit_work) + ", grain " +
                  std::to_string(step.grain);
+        break;
+      case StepKind::Check:
+        text_ += "check " + get_name(step.slot) + "[" + std::to_string(step.first_check) + " .. " +
+                 std::to_string(std::uint64_t{step.first_check} + step.check_count) + "]";
         break;
       case StepKind::Extern:
         if (!step.results.empty()) text_ += join(step.results, get_name) + " = ";

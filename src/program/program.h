@@ -10,14 +10,21 @@
 // from the sizes of the inputs (sym), and `value` is then what it was when the program was made.
 //
 // The essay: requirements of a program.
-//  1. Slots are numbered; slots [0, inputs) are the inputs in the order of the region. A slot is filled once, by the
-//  step
-//     that names it as a result (inputs and constants: before the first step), and not read after `free`.
+//  1. Slots are numbered; slots [0, inputs) are the inputs in the order of the region. A slot is filled once, by
+//     the step that names it as a result (inputs, constants and flags: before the first step), and not read after
+//     `free`.
 //  2. Temporaries with an arena offset lie in one block of `arena_bytes`, aligned to kArenaAlignment, which the host
 //     allocates once a run (or keeps). Two may overlap only if their lives do not: the planner's duty.
 //  3. `allocate` makes a fresh tensor (outputs, and temporaries without an offset). Outputs never lie in the arena.
 //  4. A kernel gets base pointers (with the storage offset of the slot and `offset` elements added), in its own order.
-//  5. Steps run in order. Any step may be the last that uses a slot; `free` gives back its tensor at that point.
+//  5. Checks: what eager would raise for (an index out of range), found by a kernel. If there are any, one slot is
+//     of kind Flags, an int32 word for each check, in order. Its memory belongs to the run, as the arena does: the host
+//     gives it zeroed and may keep it for later runs, since a run that nothing fails in does not write it. A kernel
+//     that finds a failure stores 1 (any number of threads may, the same value); it reads and writes nothing outside of
+//     its buffers, and what it computes is then worthless. Directly behind such a launch stands a check step: if one of
+//     the words [first_check, first_check + check_count) of the flags is not 0, the host sets all of these to 0, ends
+//     the run there (nothing later is done, nothing is returned) and raises the error of the first of them.
+//  6. Steps run in order. Any step may be the last that uses a slot; `free` gives back its tensor at that point.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +34,7 @@
 #include <vector>
 
 #include "base/export.h"
+#include "base/hash.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "types/device.h"
@@ -87,12 +95,20 @@ enum class CodeKind : std::uint8_t {
 
 // The code of one or more kernels. The key says what it was made from (kernel, target, tier): equal keys, equal bytes.
 struct Code {
-  std::uint64_t key = 0;
+  base::Hash128 key;
   CodeKind kind = CodeKind::Object;
   std::vector<std::string> symbols;  // the functions in it
   std::vector<std::uint8_t> bytes;
 
   bool operator==(const Code&) const = default;
+};
+
+// What a flag means: the error to be raised.
+struct Check {
+  bool is_index_error = true;  // IndexError; else RuntimeError
+  std::string text;
+
+  bool operator==(const Check&) const = default;
 };
 
 enum class ArgumentKind : std::uint8_t {
@@ -137,7 +153,7 @@ enum class StepKind : std::uint8_t {
 // One step. Which fields count depends on the kind; the others are empty (see step_kinds.def).
 struct Step {
   StepKind kind = StepKind::Free;
-  SlotId slot;    // Allocate, Free, View (the result), Copy (the destination)
+  SlotId slot;    // Allocate, Free, View (the result), Copy (the destination), Check (the flags)
   SlotId source;  // View (the base), Copy
   // Launch
   CodeId code;
@@ -147,6 +163,9 @@ struct Step {
   Size units;                  // the range is [0, units)
   std::int64_t unit_work = 1;  // elements a unit, for the choice between one thread and many
   std::int64_t grain = 1;      // units are handed out in multiples of this
+  // Check
+  std::uint32_t first_check = 0;
+  std::uint32_t check_count = 0;
   // Extern
   std::string op;                   // "aten::addmm", with the overload behind a dot if it has one: "aten::add.Tensor"
   std::vector<Argument> arguments;  // positional, all of the schema's
@@ -163,6 +182,7 @@ struct Program {
   std::vector<Slot> slots;
   std::vector<Constant> constants;
   std::vector<Code> codes;
+  std::vector<Check> checks;
   std::vector<Step> steps;
 
   const Slot& get(SlotId id) const { return slots[id.index()]; }

@@ -13,7 +13,7 @@ namespace reprise::program {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x3150'4553'4952'5052;  // "RPRISEP1"
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::size_t kHeaderBytes = 8 + 4 + 8 + 8;
 constexpr int kDeepestList = 16;
 
@@ -211,6 +211,8 @@ void visit_step(Archive& archive, S& step) {
   visit_size(archive, step.units);
   visit(archive, step.unit_work);
   visit(archive, step.grain);
+  visit(archive, step.first_check);
+  visit(archive, step.check_count);
   visit_text(archive, step.op);
   visit_all(archive, step.arguments, [&](auto& argument) { visit_argument(archive, argument); });
   visit_all(archive, step.results, [&](auto& slot) { visit_id(archive, slot); });
@@ -227,10 +229,15 @@ void visit_program(Archive& archive, P& program) {
     visit_text(archive, constant.bytes);
   });
   visit_all(archive, program.codes, [&](auto& code) {
-    visit(archive, code.key);
+    visit(archive, code.key.low);
+    visit(archive, code.key.high);
     visit_enum(archive, code.kind, kCodeKinds);
     visit_all(archive, code.symbols, [&](auto& symbol) { visit_text(archive, symbol); });
     visit_text(archive, code.bytes);
+  });
+  visit_all(archive, program.checks, [&](auto& check) {
+    visit(archive, check.is_index_error);
+    visit_text(archive, check.text);
   });
   visit_all(archive, program.steps, [&](auto& step) { visit_step(archive, step); });
 }

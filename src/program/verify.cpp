@@ -26,6 +26,7 @@ class Verifier {
       const bool is_last = i + 1 == program_.steps.size();
       require((program_.steps[i].kind == StepKind::Return) == is_last, "a program ends with its only return");
       check_step(program_.steps[i]);
+      check_flags(i);
     }
     where_.clear();
     require(!program_.steps.empty(), "a program without steps");
@@ -61,7 +62,18 @@ class Verifier {
         states_[i] = State::Filled;
       }
       if (slot.kind == SlotKind::Input) states_[i] = State::Filled;
+      if (slot.kind != SlotKind::Flags) continue;
+      states_[i] = State::Filled;
+      require(!flags_.is_valid(), "a second slot of flags");
+      flags_ = SlotId(static_cast<std::uint32_t>(i));
+      require(slot.is_tensor && slot.dtype == types::DType::Int32 &&
+                  slot.size_bytes == 4 * static_cast<std::int64_t>(program_.checks.size()) &&
+                  slot.sizes == std::vector<Size>{static_cast<std::int64_t>(program_.checks.size())} &&
+                  slot.strides == std::vector<Size>{1} && slot.storage_offset == Size(0),
+              "flags that are no int32 words, one for each check");
     }
+    where_.clear();
+    require(flags_.is_valid() || program_.checks.empty(), "checks without flags");
     require(program_.inputs <= program_.slots.size(), "more inputs than slots");
   }
 
@@ -78,10 +90,34 @@ class Verifier {
     states_[slot.index()] = State::Filled;
   }
 
+  // A launch gets flags as one whole range, and its check step is the next.
+  void check_flags(std::size_t number) {
+    const Step& step = program_.steps[number];
+    if (!error_.empty()) return;
+    std::vector<SlotId> others = step.results;
+    others.insert(others.end(), step.outs.begin(), step.outs.end());
+    if (step.kind != StepKind::Check) others.push_back(step.slot);
+    others.push_back(step.source);
+    for (const Word& word : step.words) others.push_back(word.slot);
+    for (const SlotId slot : others) require(!flags_.is_valid() || slot != flags_, "flags are for launches and checks");
+    if (step.kind != StepKind::Launch) return;
+    const Step* next = number + 1 < program_.steps.size() ? &program_.steps[number + 1] : nullptr;
+    const bool has_check = next != nullptr && next->kind == StepKind::Check;
+    int count = 0;
+    for (const BufferOperand& buffer : step.buffers) {
+      if (!flags_.is_valid() || buffer.slot != flags_) continue;
+      ++count;
+      require(has_check, "no check behind a launch that may set flags");
+      if (has_check) require(buffer.offset == next->first_check, "the check behind it is of other flags");
+    }
+    require(count == (has_check ? 1 : 0), "a check behind a launch that has no flags, or has them twice");
+  }
+
   void check_argument(const Argument& argument) {
     if (argument.kind == ArgumentKind::Slot) {
       require(argument.number >= 0 && argument.number < static_cast<std::int64_t>(program_.slots.size()),
               "no such slot");
+      require(!flags_.is_valid() || argument.number != flags_.index(), "flags are for launches and checks");
       if (error_.empty()) read(SlotId(static_cast<std::uint32_t>(argument.number)));
     }
     require(argument.kind == ArgumentKind::List || argument.elements.empty(), "elements of what is no list");
@@ -109,6 +145,14 @@ class Verifier {
         }
         require(step.grain >= 1 && step.units.value >= 0, "a range that makes no sense");
         return;
+      case StepKind::Check: {
+        const std::size_t step_index = static_cast<std::size_t>(&step - program_.steps.data());
+        require(step_index > 0 && program_.steps[step_index - 1].kind == StepKind::Launch, "a check behind no launch");
+        require(flags_.is_valid() && step.slot == flags_, "checks what are no flags");
+        require(step.check_count > 0 && std::uint64_t{step.first_check} + step.check_count <= program_.checks.size(),
+                "no such checks");
+        return;
+      }
       case StepKind::Extern:
         require(step.op.find("::") != std::string::npos, "'" + step.op + "' is no name of an op");
         for (const Argument& argument : step.arguments) check_argument(argument);
@@ -146,6 +190,7 @@ class Verifier {
 
   const Program& program_;
   std::vector<State> states_;
+  SlotId flags_;
   std::string where_;
   std::string error_;
 };

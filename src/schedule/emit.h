@@ -9,6 +9,8 @@
 // - What does not depend on a loop is computed in front of it.
 // - A full value that a later phase needs again is read back if it was stored, kept in a scratch row if it is dear and
 //   the row is short enough, and computed again otherwise.
+// - A check is a masked store of 1 to its flag, as far outside as what it looks at allows: once for each row index, not
+//   once for each element.
 // Plain functions; deterministic.
 #pragma once
 
@@ -29,6 +31,8 @@ struct Emitted {
   kernel::Kernel kernel;
   std::vector<EmittedBuffer> buffers;   // in the kernel's order
   std::vector<graph::ValueId> numbers;  // the graph's numbers that are its parameters
+  std::vector<std::uint32_t> checks;    // of Lowered::checks; if there are any, the kernel's last argument is an int32
+                                        // array of flags, and flag i becomes 1 where check i fails
   std::int64_t units = 0;
   std::int64_t unit_work = 1;
 };

@@ -455,6 +455,8 @@ class Grouper {
         apply_split(group, map.var, map.factor);
         return Added::Split;
       }
+      // Every index is checked, whatever is read.
+      if (source.has_checks() && !covers(map.indexes, source, group.space)) return need(producer);
       return add_member(group, producer, map.indexes, false);
     }
     // Requirement 3; an op of this group that is not deferred is somewhere else.
@@ -462,6 +464,13 @@ class Grouper {
     if (root_count > kMaxTouches && !is_starting_) return Added::No;
     group.touches.push_back({root, position, -1, false, is_indirect});
     return Added::Yes;
+  }
+
+  // Whether some iteration meets every element of the op's box.
+  static bool covers(const Indexes& indexes, const Op& op, const VarSpace& space) {
+    std::uint32_t vars = 0;
+    for (std::size_t d = 0; d < op.sizes.rank; ++d) vars |= indexes[d].get_vars();
+    return is_bijection(indexes, op.sizes.span(), space, vars);
   }
 
   Added need(OpIndex op) {

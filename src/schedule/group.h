@@ -13,7 +13,8 @@
 //     computes one of its operands. So there are no cycles, and nothing has to be searched.
 //  5. An op is deferred if it is cheap to put off: pointwise, used by one other LoopOp, not needed outside. It goes
 //     where its user goes, and gets an item of its own only if its user cannot take it in. Ops without operands
-//     (constants, index arithmetic) are repeated in every user.
+//     (constants, index arithmetic) are repeated in every user. An op with checks goes only where all of
+//     it is read: eager looks at every index, whatever becomes of the result.
 //  6. Cost: joining saves the store and the loads of what is passed on, or the second load of what both read, and
 //     never adds memory traffic; so an op joins where it can. Limits: kMaxMembers, kMaxTouches and kMaxNodes a group
 //     (compile time, registers); a dear op is not deferred into a user that repeats it (broadcast); reductions that

@@ -8,6 +8,8 @@
 // - The return step gives, in order: one id for each output, effect, gradient and saved value of the graph. Outputs
 //   that the host makes itself (a view of an input or output, an input, the same output, None) are invalid ids, and so
 //   are effects without a value, absent gradients and effects that the program has done already.
+// - A launch whose kernel has checks gets flags as its last buffer, and a check step stands directly behind it
+//   (program.h, requirement 5); what writes an input in place and comes behind the op in the graph comes behind that.
 // - Equal kernels are one code. codes[i].key is the hash of kernels[i]; codegen adds target and tier.
 // - Results of an extern step are flat: lists among them are expanded, in the order of the graph's node. An in-place op
 //   writes the slots it is given; results that are its arguments are invalid ids.

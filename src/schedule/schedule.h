@@ -4,7 +4,8 @@
 //
 // The graph is functional and verified. Every op works: what is not lowered is an extern step by the op's name.
 // Unsupported: sizes or numbers of the graph that are symbolic (for now).
-// The memory plan is described at the top of assemble.cpp. Near-linear in the graph; deterministic; no shared state.
+// The memory plan is described at the top of assemble_memory.cpp. Near-linear in the graph; deterministic; no shared
+// state.
 #pragma once
 
 #include "base/export.h"

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/export.h"
+#include "base/hash.h"
 #include "base/result.h"
 #include "program/program.h"
 
@@ -49,7 +50,7 @@ class REPRISE_EXPORT Linker {
   virtual ~Linker();
   virtual base::Result<std::shared_ptr<LoadedCode>> load(const program::Code& code) = 0;
   // A living LoadedCode of that key, or null: nothing needs to be compiled.
-  virtual std::shared_ptr<LoadedCode> find(std::uint64_t key) = 0;
+  virtual std::shared_ptr<LoadedCode> find(const base::Hash128& key) = 0;
   virtual LinkStatistics get_statistics() = 0;
 };
 

@@ -54,13 +54,13 @@ struct Session {
 
   std::mutex lock;  // of the fields below; also held while an object is linked or removed
   std::string errors;
-  std::unordered_map<std::uint64_t, std::weak_ptr<LoadedCode>> codes;  // by key; never iterated
+  std::unordered_map<base::Hash128, std::weak_ptr<LoadedCode>> codes;  // by key; never iterated
   LinkStatistics statistics;
 };
 
 class LlvmLoadedCode final : public LoadedCode {
  public:
-  LlvmLoadedCode(std::shared_ptr<Session> session, std::uint64_t key, orc::ResourceTrackerSP tracker)
+  LlvmLoadedCode(std::shared_ptr<Session> session, const base::Hash128& key, orc::ResourceTrackerSP tracker)
       : session_(std::move(session)), key_(key), tracker_(std::move(tracker)) {}
 
   ~LlvmLoadedCode() override {
@@ -76,7 +76,7 @@ class LlvmLoadedCode final : public LoadedCode {
 
  private:
   std::shared_ptr<Session> session_;
-  std::uint64_t key_;
+  base::Hash128 key_;
   orc::ResourceTrackerSP tracker_;
 };
 
@@ -84,7 +84,7 @@ class LlvmLinker final : public Linker {
  public:
   explicit LlvmLinker(std::shared_ptr<Session> session) : session_(std::move(session)) {}
 
-  std::shared_ptr<LoadedCode> find(std::uint64_t key) override {
+  std::shared_ptr<LoadedCode> find(const base::Hash128& key) override {
     const std::lock_guard guard(session_->lock);
     return find_living(key);
   }
@@ -130,7 +130,7 @@ class LlvmLinker final : public Linker {
   }
 
  private:
-  std::shared_ptr<LoadedCode> find_living(std::uint64_t key) {
+  std::shared_ptr<LoadedCode> find_living(const base::Hash128& key) {
     const auto found = session_->codes.find(key);
     if (found == session_->codes.end()) return nullptr;
     std::shared_ptr<LoadedCode> living = found->second.lock();

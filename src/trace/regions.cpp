@@ -124,7 +124,10 @@ class Planner {
       return true;
     }
     if (value.type == ValueType::Tensor) return true;
-    return value.is_pre && is_varying_[id] == 0 && (value.type == ValueType::Number || value.type == ValueType::Plain);
+    if (is_varying_[id] != 0) return false;
+    if (value.is_pre) return value.type == ValueType::Number || value.type == ValueType::Plain;
+    return options_.takes_late_numbers && value.type == ValueType::Number && depth == 0 &&
+           (current_.first_item < 0 || value.item < current_.first_item);
   }
 
   bool can_run_inside(ValueId id) const {

@@ -21,7 +21,7 @@ namespace reprise::trace {
 struct Region {
   std::vector<int32_t> items;     // its nodes, and the carriers they need, in an order that can be executed
   std::vector<ValueId> tensors;   // from outside; by first use
-  std::vector<ValueId> numbers;   // from outside: pre numbers and tuples of such, not known from the guards
+  std::vector<ValueId> numbers;   // from outside: numbers and tuples of pre ones, not known from the guards
   std::vector<int32_t> deferred;  // items that run behind it
   int32_t first_item = -1;
   int32_t last_item = -1;
@@ -51,9 +51,10 @@ struct RegionPlan {
 };
 
 struct RegionOptions {
-  int32_t min_nodes = 0;          // torch nodes that make a region; 0: no regions
-  std::vector<int32_t> excluded;  // items that run as steps of their own
-  std::vector<ValueId> varying;   // numbers that change from run to run: what uses them runs as steps
+  int32_t min_nodes = 0;            // torch nodes that make a region; 0: no regions
+  std::vector<int32_t> excluded;    // items that run as steps of their own
+  std::vector<ValueId> varying;     // numbers that change from run to run: what uses them runs as steps
+  bool takes_late_numbers = false;  // numbers that steps in front of the region computed
 };
 
 /// `liveness` is that of the trace without regions. Values that are no tensors may leave a region: see make_entry.

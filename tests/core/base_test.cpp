@@ -1,5 +1,6 @@
 #include <cstdint>
 #include <cstdlib>
+#include <set>
 #include <string>
 #include <unordered_set>
 
@@ -202,6 +203,24 @@ TEST("hashes depend on every byte, on lengths and on order, and never change") {
   EXPECT(Hasher().add("ab").add("c").finish() != Hasher().add("a").add("bc").finish());
   EXPECT(Hasher().add(1).add(2).finish() != Hasher().add(2).add(1).finish());
   EXPECT_EQ(hash_bytes("reprise", 7), 17004602180248836305u);
+}
+
+TEST("a wide hash has two halves that do not follow from each other") {
+  std::set<std::uint64_t> lows;
+  std::set<std::uint64_t> highs;
+  for (int i = 0; i < 1000; ++i) {
+    const Hash128 hash = WideHasher().add(i).add("text").finish();
+    lows.insert(hash.low);
+    highs.insert(hash.high);
+    EXPECT(hash.low != hash.high);
+  }
+  EXPECT_EQ(lows.size(), std::size_t{1000});
+  EXPECT_EQ(highs.size(), std::size_t{1000});
+  // What one half of the state loses, the other keeps.
+  const std::uint64_t forgets = 0xe7037ed1a0b428dbull;
+  EXPECT(Hasher().add(1).add(forgets).finish() == Hasher().add(2).add(forgets).finish());
+  EXPECT(WideHasher().add(1).add(forgets).finish() != WideHasher().add(2).add(forgets).finish());
+  EXPECT_EQ((Hash128{0xfeull, 0x12ull}.get_text()), "000000000000001200000000000000fe");
 }
 
 TEST("ids of one table are ordered and invalid by default") {

@@ -47,6 +47,7 @@ std::string check_case(Machine& machine, KernelCase& one, codegen::Tier tier) {
   if (!parsed.error.empty()) return parsed.error + "\n" + text;
   if (print(parsed.kernel) != text) return "parsed and printed:\n" + print(parsed.kernel) + "\nbut was:\n" + text;
   if (get_hash(parsed.kernel) != get_hash(kernel)) return "another hash after parsing\n" + text;
+  if (!are_equal(parsed.kernel, kernel)) return "another kernel after parsing\n" + text;
   kernel::Kernel again = kernel;
   kernel::prepare(again);
   if (get_hash(again) != get_hash(kernel)) return "prepared twice:\n" + print(again) + "\nbut was:\n" + text;

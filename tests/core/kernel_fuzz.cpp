@@ -199,6 +199,12 @@ class Generator {
     b_.store(buffer, Affine(row) * (length_ * stride) + Affine(column) * stride, value);
   }
 
+  // One element that any iteration may set.
+  void set_flag(const std::vector<ValueId>& values) {
+    const BufferId flags = add_output(DType::Int32, 2);
+    b_.store(flags, static_cast<std::int64_t>(roll(2)), b_.constant(DType::Int32, 1), get_as(DType::Bool, values));
+  }
+
   void make_pointwise() {
     const std::int64_t rows = 1 + roll(3);
     const ValueId param = roll(2) == 0 ? add_param(roll(2) == 0 ? DType::Float64 : DType::Int64) : ValueId();
@@ -221,6 +227,7 @@ class Generator {
       const BufferId buffer = add_output(dtype, rows * length_);
       b_.store(buffer, Affine(row) * length_ + column, value, mask);
     }
+    if (roll(3) == 0) set_flag(values);
     store_row_major(row, column, rows, values.back(), true);
     if (roll(2) == 0) store_row_major(row, column, rows, pick(values), true);
     b_.end_loop();
@@ -299,6 +306,7 @@ class Generator {
         b_.reduce(accumulators[i], get_as(dtypes[i], values), index);
       }
       if (roll(3) == 0) store_row_major(row, column, rows, values.back(), false);
+      if (roll(4) == 0) set_flag(values);
       b_.end_loop();
       if (is_split) b_.end_loop();
       for (int i = 0; i < count; ++i) {

@@ -333,6 +333,30 @@ class SampleBuilder {
     return std::move(*this).finish("embedding_layer_norm", {kVocabulary});
   }
 
+  // Indexes of any size: flag 0 for those outside of the table (one for all elements of a row), 1 for what is never, 2
+  // for a sign.
+  KernelSample make_checked_rows() && {
+    constexpr std::int64_t kVocabulary = 1000;
+    const BufferId indices = b_.add_buffer(DType::Int64, kRead, rows_);
+    const BufferId table = b_.add_buffer(kFloat, kRead, kVocabulary * columns_);
+    const BufferId y = b_.add_buffer(kFloat, kWrite, rows_ * columns_);
+    const BufferId flags = b_.add_buffer(DType::Int32, kWrite, 3);
+    const ValueId one = b_.constant(DType::Int32, 1);
+    const ValueId i = b_.begin_parallel(rows_);
+    const ValueId index = b_.load(indices, i);
+    const ValueId low = b_.op(ScalarOp::Max, index, b_.constant(DType::Int64, 0));
+    const ValueId safe = b_.op(ScalarOp::Min, low, b_.constant(DType::Int64, kVocabulary - 1));
+    b_.store(flags, 0, one, b_.op(ScalarOp::Ne, index, safe));
+    const ValueId j = begin_row();
+    const ValueId value = b_.load(table, Affine(safe) * columns_ + j);
+    const ValueId magnitude = b_.op(ScalarOp::Abs, value);
+    b_.store(flags, 1, one, b_.op(ScalarOp::Lt, magnitude, number(0)));
+    b_.store(flags, 2, one, b_.op(ScalarOp::Lt, value, number(0)));
+    b_.store(y, at(i, j), magnitude);
+    end_both();
+    return std::move(*this).finish("checked_rows");
+  }
+
   KernelSample make_bfloat16() && {
     const std::int64_t n = rows_ * columns_;
     BufferId inputs[3];
@@ -401,6 +425,7 @@ std::vector<KernelSample> make_kernel_samples(std::int64_t rows, std::int64_t co
   samples.push_back(builder().make_batch_norm_statistics());
   samples.push_back(builder().make_transpose_add());
   samples.push_back(builder().make_embedding_layer_norm());
+  samples.push_back(builder().make_checked_rows());
   samples.push_back(builder().make_bfloat16());
   samples.push_back(builder().make_normalise_bytes());
   samples.push_back(builder().make_integers());

@@ -1,4 +1,4 @@
-// Seventeen memory-bound kernels as a scheduler would write them: for tests against the interpreter, and for measuring.
+// Memory-bound kernels as a scheduler would write them: for tests against the interpreter, and for measuring.
 #pragma once
 
 #include <cstdint>

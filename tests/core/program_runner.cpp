@@ -1,5 +1,6 @@
 #include "program_runner.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "kernel/interpret.h"
@@ -78,6 +79,11 @@ std::string ProgramRunner::run(const std::vector<RunValue>& inputs) {
     slots_[i].shares_arena = true;
     slots_[i].offset = row.arena_offset / static_cast<std::int64_t>(types::get_size_bytes(row.dtype));
   }
+  for (std::size_t i = 0; i < program.slots.size(); ++i) {
+    if (program.slots[i].kind != SlotKind::Flags) continue;
+    slots_[i] = make(program::SlotId(static_cast<std::uint32_t>(i)));
+    std::fill(slots_[i].storage->begin(), slots_[i].storage->end(), std::uint8_t{0});
+  }
   for (const Step& step : program.steps) {
     switch (step.kind) {
       case StepKind::Allocate:
@@ -85,6 +91,14 @@ std::string ProgramRunner::run(const std::vector<RunValue>& inputs) {
         break;
       case StepKind::Launch:
         if (std::string error = launch(step); !error.empty()) return error;
+        break;
+      case StepKind::Check:
+        for (std::uint32_t i = step.first_check; i < step.first_check + step.check_count; ++i) {
+          std::int32_t flag = 0;
+          std::memcpy(&flag, slot(step.slot).storage->data() + std::size_t{i} * 4, 4);
+          if (flag != 0)
+            return (program.checks[i].is_index_error ? "IndexError: " : "RuntimeError: ") + program.checks[i].text;
+        }
         break;
       case StepKind::Extern:
         if (!call_library) return "a library call: " + step.op;

@@ -34,7 +34,7 @@ Program make_program() {
   program.slots[2].arena_offset = 0;
   program.slots[4].storage_offset = 8;
   program.constants.push_back({SlotId(5), {0, 0, 128, 63}});
-  program.codes.push_back({77, CodeKind::Object, {"reprise_kernel_4d"}, {1, 2, 3}});
+  program.codes.push_back({{77, 0}, CodeKind::Object, {"reprise_kernel_4d"}, {1, 2, 3}});
 
   Step product;
   product.kind = StepKind::Extern;
@@ -118,8 +118,60 @@ TEST("the verifier of programs finds what no run could do") {
   EXPECT_EQ(verify(program), "step 0: no such slot");
 }
 
+namespace {
+
+// The launch may set two flags.
+Program make_checked_program() {
+  Program program = make_program();
+  Slot flags;
+  flags.kind = SlotKind::Flags;
+  flags.dtype = reprise::types::DType::Int32;
+  flags.sizes = {2};
+  flags.strides = {1};
+  flags.size_bytes = 8;
+  const SlotId slot(static_cast<std::uint32_t>(program.slots.size()));
+  program.slots.push_back(flags);
+  program.checks = {{true, "index out of range in self"}, {false, "all elements should be between 0 and 1"}};
+  program.steps[2].buffers.push_back({slot, 0});
+  Step check;
+  check.kind = StepKind::Check;
+  check.slot = slot;
+  check.check_count = 2;
+  program.steps.insert(program.steps.begin() + 3, check);
+  return program;
+}
+
+}  // namespace
+
+TEST("a check stands behind the launch that sets its flags") {
+  EXPECT_EQ(verify(make_checked_program()), "");
+  const std::string text = print(make_checked_program());
+  EXPECT(text.find("%6 flags int32[2] strides [1] on cpu, 8 bytes\n") != std::string::npos);
+  EXPECT(text.find("check 0: IndexError: index out of range in self\n"
+                   "check 1: RuntimeError: all elements should be between 0 and 1\n") != std::string::npos);
+  EXPECT(text.find("3: check %6[0 .. 2]\n") != std::string::npos);
+  Program program = make_checked_program();
+  std::swap(program.steps[3], program.steps[4]);
+  EXPECT_EQ(verify(program), "step 2: no check behind a launch that may set flags");
+  program = make_checked_program();
+  program.steps[2].buffers.pop_back();
+  EXPECT_EQ(verify(program), "step 2: a check behind a launch that has no flags, or has them twice");
+  program = make_checked_program();
+  program.steps[3].first_check = 1;
+  EXPECT_EQ(verify(program), "step 2: the check behind it is of other flags");
+  program = make_checked_program();
+  program.steps[2].buffers.back().offset = program.steps[3].first_check = 1;
+  EXPECT_EQ(verify(program), "step 3: no such checks");
+  program = make_checked_program();
+  program.steps.back().results[0] = program.steps[3].slot;
+  EXPECT_EQ(verify(program), "step 6: flags are for launches and checks");
+  program = make_checked_program();
+  program.checks.pop_back();
+  EXPECT_EQ(verify(program), "slot 6: flags that are no int32 words, one for each check");
+}
+
 TEST("a program that was serialised comes back the same") {
-  const Program program = make_program();
+  const Program program = make_checked_program();
   const auto bytes = serialise(program);
   EXPECT(serialise(program) == bytes);
   const auto back = deserialise(bytes.data(), bytes.size());
@@ -129,7 +181,7 @@ TEST("a program that was serialised comes back the same") {
 }
 
 TEST("damaged bytes are refused and never crash") {
-  const auto bytes = serialise(make_program());
+  const auto bytes = serialise(make_checked_program());
   const auto refuse = [](const std::vector<std::uint8_t>& damaged) {
     const auto result = deserialise(damaged.data(), damaged.size());
     return result.is_ok() ? "accepted" : result.unsupported().text;
@@ -137,7 +189,7 @@ TEST("damaged bytes are refused and never crash") {
   EXPECT_EQ(refuse({}), "0 bytes are no program");
   auto other = bytes;
   other[8] = 9;
-  EXPECT_EQ(refuse(other), "version 9, expected 1");
+  EXPECT_EQ(refuse(other), "version 9, expected 2");
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     EXPECT(refuse({bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size)}) != "accepted");
   }
@@ -153,7 +205,7 @@ TEST("damaged bytes are refused and never crash") {
 TEST("damaged fields behind a hash that fits are read without harm") {
   constexpr std::size_t kHash = 20;  // its place in the header
   constexpr std::size_t kBody = 28;
-  const auto bytes = serialise(make_program());
+  const auto bytes = serialise(make_checked_program());
   constexpr std::uint32_t kSeed = 8;
   std::mt19937 random(kSeed);
   int accepted = 0;

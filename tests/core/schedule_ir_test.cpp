@@ -35,7 +35,7 @@ std::string run_case(const std::string& words, const std::string& text) {
     if (name == "groups") found += schedule::print_groups(graph);
     if (name == "program") {
       program::Program program = plan.value().program;
-      for (program::Code& code : program.codes) code.key = 0;  // changes with every change of the kernel
+      for (program::Code& code : program.codes) code.key = {};  // changes with every change of the kernel
       found += program::print(program);
     }
     if (name == "done") {

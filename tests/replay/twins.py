@@ -6,8 +6,9 @@ exception with its chain, message and the user's own frames with their line numb
 the random state, the grad mode, and a module's state. `promise` adds assertions on Reprise's counters.
 
 `REPRISE_TEST_MODE` says what the compiled copy is (a word of bench/modes.py; `eager` compares the program with itself
-and so validates the tests; `reprise`, native code, may differ by a rounding error: see TOLERANCE); `REPRISE_TEST_COUNTS=0` leaves the assertions on counters out; `REPRISE_TEST_SLOW=1` also
-runs the tests with slow in their name.
+and so validates the tests; `reprise`, native code, may differ by a rounding error: see TOLERANCE);
+`REPRISE_TEST_COUNTS=0` leaves the assertions on counters out; `REPRISE_TEST_SLOW=1` also runs the tests with slow in
+their name.
 """
 
 import collections.abc

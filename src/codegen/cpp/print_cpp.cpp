@@ -173,7 +173,7 @@ class CppPrinter {
     if (loop.limit.is_valid()) upper = "std::min<std::int64_t>(" + upper + ", " + affine(loop.limit) + ")";
     const std::string step = loop.step == 1 ? "++" + var : var + " += " + std::to_string(loop.step);
     if (loop.kind != LoopKind::Vector || !reduces_outside(loop.body)) {
-      if (loop.kind == LoopKind::Vector) text_ += "#pragma omp simd\n";
+      if (loop.kind == LoopKind::Vector && !sets_flag(loop.body)) text_ += "#pragma omp simd\n";
       line(depth, "for (std::int64_t " + var + " = " + lower + "; " + var + " < " + upper + "; " + step + ") {");
       print_nodes(kernel_.get(loop.body), depth + 1);
       line(depth, "}");
@@ -191,6 +191,16 @@ class CppPrinter {
     print_nodes(kernel_.get(loop.body), depth + 2);
     line(depth + 1, "}");
     line(depth, "}");
+  }
+
+  // OpenMP has no word for lanes that store one value to one element.
+  bool sets_flag(RegionId region) const {
+    for (const NodeId id : kernel_.get(region)) {
+      const Node& node = kernel_.get(id);
+      if (node.op == ScalarOp::Store && !analysis_.is_varying(kernel_.get(kernel_.get_access(node).index))) return true;
+      if (node.op == ScalarOp::Loop && sets_flag(kernel_.get_loop(node).body)) return true;
+    }
+    return false;
   }
 
   bool reduces_outside(RegionId region) const {

@@ -50,7 +50,7 @@ base::Result<program::Code> compile_ptx(const kernel::Kernel& kernel, const GpuT
       found->createTargetMachine(triple, target.processor, target.features, options, std::nullopt));
   if (machine == nullptr) return fail("no target machine for " + target.processor);
 
-  const std::uint64_t key = get_code_key(kernel, {target.processor, target.features}, Tier::Full);
+  const base::Hash128 key = get_code_key(kernel, {target.processor, target.features}, Tier::Full);
   llvm::LLVMContext context;
   context.setDiscardValueNames(true);
   llvm::Module module("reprise", context);

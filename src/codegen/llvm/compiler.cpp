@@ -114,7 +114,7 @@ class LlvmCompiler final : public CpuCompiler {
 
   base::Result<program::Code> compile(const kernel::Kernel& kernel, Tier tier) override {
     times_ = {};
-    const std::uint64_t key = get_code_key(kernel, target_, tier);
+    const base::Hash128 key = get_code_key(kernel, target_, tier);
     llvm::LLVMContext context;
     std::string error;
     std::unique_ptr<llvm::Module> module = make_module(kernel, tier, get_symbol(key), context, error);

@@ -205,6 +205,36 @@ void Emitter::emit_scatter(const Access& access, llvm::Value* value, unsigned pa
   }
 }
 
+// All lanes store one value to one element: one store, made if any lane is on.
+void Emitter::emit_flag(const Node& node) {
+  llvm::Value* any = nullptr;
+  for (unsigned i = 0; i < unroll_; ++i) {
+    llvm::Value* mask = join_masks(get_part(node.operands[1], i));
+    any = any == nullptr ? mask : b_.CreateOr(any, mask);
+  }
+  if (const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(any->getType())) {
+    llvm::IntegerType* bits = b_.getIntNTy(vector->getNumElements());
+    any = b_.CreateICmpNE(b_.CreateBitCast(any, bits), llvm::ConstantInt::get(bits, 0));
+  }
+  emit_if(any, [&] { emit_uniform_store(node); });
+}
+
+void Emitter::emit_uniform_store(const Node& node) {
+  const Access& access = kernel_.get_access(node);
+  llvm::Value* pointer = get_element(access.buffer, emit_affine(kernel_.get(access.index)));
+  emit_element_store(access, pointer, emit_to_memory(get_uniform(node.operands[0]), node.dtype));
+}
+
+void Emitter::emit_if(llvm::Value* condition, const std::function<void()>& body) {
+  auto* then = llvm::BasicBlock::Create(context_, "then", function_);
+  auto* behind = llvm::BasicBlock::Create(context_, "behind", function_);
+  b_.CreateCondBr(condition, then, behind);
+  b_.SetInsertPoint(then);
+  body();
+  b_.CreateBr(behind);
+  b_.SetInsertPoint(behind);
+}
+
 // --- tiles: part p is row p -----------------------------------------------------------------------------------------
 
 // Rows become columns by log2(lanes) rounds of exchanging halves; lanes parts of lanes elements.
@@ -329,24 +359,19 @@ Emitter::Value Emitter::emit_load(NodeId id, const Node& node) {
   return value;
 }
 
-void Emitter::emit_store(NodeId id, const Node& node) {
+void Emitter::emit_store(const Node& node) {
   const Access& access = kernel_.get_access(node);
   const Affine& index = kernel_.get(access.index);
   const bool has_mask = Kernel::has_mask(node);
   if (!loop_.is_valid()) {
-    llvm::Value* pointer = get_element(access.buffer, emit_affine(index));
-    if (has_mask && options_.is_gpu) {
-      error_ = "no GPU code for masked stores";
-      return;
-    }
-    if (has_mask) pointer = b_.CreateSelect(get_uniform(node.operands[1]), pointer, get_waste_slot());
     const auto store = [&] {
-      emit_element_store(access, pointer, emit_to_memory(get_uniform(node.operands[0]), node.dtype));
+      if (!has_mask) return emit_uniform_store(node);
+      emit_if(get_uniform(node.operands[1]), [&] { emit_uniform_store(node); });
     };
     if (!options_.is_gpu) return store();
     return emit_first_thread(store);
   }
-  (void)id;
+  if (has_mask && access.mode == StoreMode::Set && !analysis_.is_varying(index)) return emit_flag(node);
   Parts parts;
   for (unsigned i = 0; i < unroll_; ++i) parts.push_back(emit_to_memory(get_part(node.operands[0], i), node.dtype));
   if (tile_row_.is_valid()) return emit_rows_store(access, parts);

@@ -153,7 +153,7 @@ void Emitter::emit_node_at(NodeId id, const Node& node) {
       values_[id.index()] = emit_load(id, node);
       return;
     case ScalarOp::Store:
-      return emit_store(id, node);
+      return emit_store(node);
     case ScalarOp::Accumulator:
       return emit_accumulator(id, node);
     case ScalarOp::Reduce:

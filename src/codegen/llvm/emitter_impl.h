@@ -141,7 +141,7 @@ class Emitter {
   llvm::Value* get_base(BufferId buffer);
   llvm::Value* get_element(BufferId buffer, llvm::Value* index);
   Value emit_load(NodeId id, const Node& node);
-  void emit_store(NodeId id, const Node& node);
+  void emit_store(const Node& node);
   // The pointer to lane 0 of part 0 if lanes are neighbours in memory: contiguous along `var`; null otherwise.
   llvm::Value* find_contiguous(const Access& access, ValueId var);
   llvm::Value* emit_contiguous_load(llvm::Type* type, llvm::Value* pointer, llvm::Value* mask);
@@ -149,6 +149,9 @@ class Emitter {
   llvm::Value* emit_gather(const Access& access, llvm::Type* type, unsigned part, llvm::Value* mask);
   void emit_scatter(const Access& access, llvm::Value* value, unsigned part, llvm::Value* mask);
   void emit_element_store(const Access& access, llvm::Value* pointer, llvm::Value* value);
+  void emit_flag(const Node& node);
+  void emit_uniform_store(const Node& node);
+  void emit_if(llvm::Value* condition, const std::function<void()>& body);
   void emit_rows_load(const Access& access, llvm::Type* type, Parts& parts);
   void emit_rows_store(const Access& access, const Parts& parts);
   Parts transpose(const Parts& rows);

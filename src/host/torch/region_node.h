@@ -109,7 +109,7 @@ class RegionCode {
   RegionPlan plan_;
 };
 
-/// Runs the region. False with a Python exception set.
+/// Runs the region. Inputs: tensors, and floats and ints where the code has numbers. False with a Python exception set.
 bool call_region(const std::shared_ptr<RegionCode>& code, std::span<PyObject* const> inputs,
                  std::vector<PyObject*>& outputs);
 

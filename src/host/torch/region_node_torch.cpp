@@ -392,7 +392,15 @@ bool call_region(const std::shared_ptr<RegionCode>& code, std::span<PyObject* co
                  std::vector<PyObject*>& outputs) {
   std::vector<at::Tensor> tensors;
   tensors.reserve(inputs.size());
-  for (PyObject* input : inputs) tensors.push_back(THPVariable_Unpack(input));
+  for (PyObject* input : inputs) {
+    if (PyFloat_CheckExact(input)) {
+      tensors.push_back(c10::scalar_to_tensor(PyFloat_AS_DOUBLE(input)));
+    } else if (PyLong_CheckExact(input)) {
+      tensors.push_back(c10::scalar_to_tensor(static_cast<int64_t>(PyLong_AsLongLong(input))));
+    } else {
+      tensors.push_back(THPVariable_Unpack(input));
+    }
+  }
   std::vector<at::Tensor> results;
   const bool ok = run_guarded([&] {
     const WithoutGil no_gil;

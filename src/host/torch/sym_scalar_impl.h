@@ -16,6 +16,9 @@ namespace reprise::host {
 /// The scalar operation appended to the current run; its result as a SymNode.
 c10::SymNode add_symbolic_op(ScalarOp op, std::span<const OpArg> args, TraceValueKind kind);
 
+/// A value of the current run.
+c10::SymNode make_symbol(TraceValueId value, TraceValueKind kind);
+
 /// The SymNode of a symbolic IValue, null if it is a plain number.
 c10::SymNode find_symbol(const c10::IValue& value);
 /// A SymNode of ours (perhaps wrapped by Python) or a constant one, as an argument.

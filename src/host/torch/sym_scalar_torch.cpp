@@ -171,9 +171,13 @@ c10::SymNode add_symbolic_op(ScalarOp op, std::span<const OpArg> args, TraceValu
   meta.kind = kind;
   const TraceValueId result = state->new_value(std::move(meta));
   state->sink->add_scalar_op(op, args, result);
+  return make_symbol(result, kind);
+}
+
+c10::SymNode make_symbol(TraceValueId value, TraceValueKind kind) {
   OpArg arg;
   arg.kind = OpArg::Kind::Value;
-  arg.id = result;
+  arg.id = value;
   return c10::make_intrusive<TraceScalar>(arg, kind);
 }
 

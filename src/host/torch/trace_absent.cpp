@@ -43,6 +43,7 @@ TraceInput describe_input(PyObject*) { return {}; }
 TraceRun::TraceRun(TraceContext&, OpSink&, const EntryState&) { fail(); }
 TraceRun::~TraceRun() = default;
 PyObject* TraceRun::add_input(const TraceInput&) { fail(); }
+PyObject* TraceRun::add_number(TraceValueKind, TraceValueId&) { fail(); }
 TraceValueId TraceRun::input_gradient(size_t) const { fail(); }
 TracedTensor TraceRun::describe(PyObject*) const { fail(); }
 void TraceRun::set_gradient(PyObject*, PyObject*) { fail(); }

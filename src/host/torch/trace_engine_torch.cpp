@@ -137,6 +137,13 @@ bool TraceRun::run_backward(std::span<PyObject* const> roots, std::span<const st
   });
 }
 
+PyObject* TraceRun::add_number(TraceValueKind kind, TraceValueId& value) {
+  TraceValueMeta meta;
+  meta.kind = kind;
+  value = state_->new_value(std::move(meta));
+  return wrap_symbol(make_symbol(value, kind));
+}
+
 PyObject* TraceRun::item(PyObject* object) {
   const at::Tensor& tensor = THPVariable_Unpack(object);
   PyObject* result = nullptr;

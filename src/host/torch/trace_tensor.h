@@ -128,6 +128,8 @@ class TraceRun {
   /// A trace tensor like `input`; inputs over one storage get one trace storage. Where the input is no leaf, in-place
   /// operations on it are legal.
   PyObject* add_input(const TraceInput& input);
+  /// A torch.SymFloat, SymInt or SymBool for a number that differs from run to run, and its value.
+  PyObject* add_number(TraceValueKind kind, TraceValueId& value);
   /// What the last backward brought to input `index` (in order of add_input), the callables' own ones before
   /// run_backward(); kNoTraceValue: nothing.
   TraceValueId input_gradient(size_t index) const;
