@@ -90,10 +90,11 @@ class Planner {
           std::find(gathered.elements.begin(), gathered.elements.end(), kNoValue) == gathered.elements.end();
       if (!is_changed && is_known && !gathered.elements.empty()) plan_.gathered.emplace(id, std::move(gathered));
     }
-    std::erase_if(plan_.gathered, [&](const auto& row) { return !has_tensors(row.first); });
+    std::erase_if(plan_.gathered,
+                  [&](const auto& row) { return row.second.kind == NodeKind::Tuple && !has_tensors(row.first); });
   }
 
-  // Those of numbers are taken as they are.
+  // Tuples of numbers are taken as they are.
   bool has_tensors(ValueId id, int depth = 0) const {
     if (value_of(id).type == ValueType::Tensor) return true;
     const auto place = plan_.gathered.find(id);

@@ -2,9 +2,10 @@
 //
 // A region is a maximal run of torch and torch-state nodes between late guards and reads of tensor data. What else
 // stands among them (allocations, stores into Python objects) is *deferred*: it runs behind the region, in order.
-// Tuples, lists and slices that only carry arguments are made inside, once for each region that needs them. When native
-// code fails, nothing of the region has happened: the frames of `snapshot`, in front of its first node, go on in
-// CPython, which raises where eager raises. So a region begins at a node whose snapshot is exact.
+// Tuples, lists and slices that only carry arguments are made inside, once for each region that needs them; so are
+// those that existed before and whose elements the guards name. When native code fails, nothing of the region has
+// happened: the frames of `snapshot`, in front of its first node, go on in CPython, which raises where eager raises. So
+// a region begins at a node whose snapshot is exact.
 //
 // Plain data. No Python is called.
 #pragma once
@@ -29,7 +30,7 @@ struct Region {
   int32_t tensor_node_count = 0;
 };
 
-/// A tuple or list that existed before the trace, with tensors in it: regions make it of its elements.
+/// A list, or a tuple with tensors in it, that existed before the trace: regions make it of its elements.
 struct Gathered {
   NodeKind kind = NodeKind::Tuple;
   std::vector<ValueId> elements;

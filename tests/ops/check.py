@@ -3,6 +3,7 @@
 import collections
 import copy
 import re
+import time
 import warnings
 
 import reprise
@@ -262,7 +263,7 @@ def normalise(reason):
 # --- a case -----------------------------------------------------------------------------------------------------------
 
 
-def check_case(case, backend, sample_count):
+def check_case(case, backend, sample_count, wait=0.0):
     """A row: name, status (ok, or what differs first), text; numbers of samples, of those that were compiled, that
     eager refuses, that ran kernels of our own, that are bit-equal; reasons of fallbacks."""
     warnings.simplefilter("ignore")
@@ -274,7 +275,7 @@ def check_case(case, backend, sample_count):
     except Exception as error:  # noqa: BLE001
         return {**row, "status": "no samples", "text": _show_error(error)}
     for number, pair in enumerate(pairs):
-        problem, (reason, kernels), is_equal = check_sample(op, case, pair, backend)
+        problem, (reason, kernels), is_equal = check_sample(op, case, pair, backend, wait)
         row["samples"] += 1
         row["bit_equal"] += is_equal
         row["own"] += kernels > 0
@@ -289,11 +290,12 @@ def check_case(case, backend, sample_count):
     return row
 
 
-def check_sample(op, case, pair, backend):
-    """Three calls, live, replayed, and replayed with other values: a problem, what find_fallback() says, bit-equal."""
-    result_count = (
-        count_results(make_program(op, case.variant), pair[0]) if case.variant not in ("out", "error") else None
-    )
+def check_sample(op, case, pair, backend, wait=0.0):
+    """Three calls, live, replayed, and replayed with other values: a problem, what find_fallback() says, bit-equal.
+    With `wait`, two more, so many seconds later: then the second tier of native code runs."""
+    result_count = None
+    if case.variant not in ("out", "error"):
+        result_count = count_results(make_program(op, case.variant), pair[0])
     program = make_program(op, case.variant, result_count)
     with_gradients = case.variant == "grad"
     if case.variant == "out":
@@ -303,7 +305,10 @@ def check_sample(op, case, pair, backend):
     options = {} if backend == "eager" else {"min_region_nodes": 1}
     compiled = reprise.compile(make_program(op, case.variant, result_count), backend=backend, options=options)
     problem, is_equal, has_raised = None, True, False
-    for number, call in enumerate((pair[0], pair[0], pair[1]), 1):
+    calls = (pair[0], pair[0], pair[1], *(pair if wait else ()))
+    for number, call in enumerate(calls, 1):
+        if number == 4:
+            time.sleep(wait)
         eager = run(program, copy_call(call), with_gradients)
         ours = run(compiled, copy_call(call), with_gradients)
         cache = []

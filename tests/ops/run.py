@@ -29,10 +29,10 @@ MAX_CASES = 400  # of one process
 class Worker:
     """A process that checks cases."""
 
-    def __init__(self, backend, sample_count):
+    def __init__(self, backend, sample_count, wait=0.0):
         self.errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.ops.worker", backend, str(sample_count)],
+            [sys.executable, "-m", "tests.ops.worker", backend, str(sample_count), str(wait)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
@@ -78,14 +78,14 @@ class Worker:
             self.process.kill()
 
 
-def run_cases(names, backend, sample_count, timeout, on_row):
+def run_cases(names, backend, sample_count, timeout, on_row, wait=0.0):
     worker = None
     for name in names:
         if worker is not None and worker.done >= MAX_CASES:
             worker.close()
             worker = None
         if worker is None:
-            worker = Worker(backend, sample_count)
+            worker = Worker(backend, sample_count, wait)
         start = time.monotonic()
         try:
             row = worker.check(name, timeout)
@@ -179,6 +179,7 @@ def main():
     parser.add_argument("--samples", type=int, default=6, help="samples of a case")
     parser.add_argument("--slice", type=float, default=1, help="part of the cases, the same ones every time")
     parser.add_argument("--timeout", type=float, default=90, help="seconds for a case")
+    parser.add_argument("--wait", type=float, default=0, help="seconds before two more calls, for the second tier")
     parser.add_argument("--resume", action="store_true", help="leave out what has a row")
     parser.add_argument("--failures", action="store_true", help="only cases whose last row is not ok")
     parser.add_argument("--report", action="store_true", help="run nothing")
@@ -213,7 +214,7 @@ def main():
                 elif len(run) % 100 == 0:
                     print(f"... {len(run)} of {len(names)}", file=sys.stderr, flush=True)
 
-            run_cases(names, arguments.backend, arguments.samples, arguments.timeout, on_row)
+            run_cases(names, arguments.backend, arguments.samples, arguments.timeout, on_row, arguments.wait)
         rows = run if not arguments.resume else read_rows(path)
     print("\n".join(summarise(list(rows.values()), arguments.backend)))
     return any(row["status"] != "ok" for row in rows.values())

@@ -83,6 +83,7 @@ def test_tuples_and_lists_of_tensors_from_outside_are_taken_into_a_region():
     check(lambda t: torch.cat(t), (x, y))
     check(lambda t: torch.cat(t, 1), [x, y])
     check(lambda t: torch.stack([t[0], *t]) + torch.hstack(t)[0, 0], (x, y))
+    check(lambda x, sizes: x.repeat(sizes) + x.view([2, 3])[0, 0], x, [2, 1])
     check(lambda x, i: torch.index_put(x, i, torch.zeros(())), x, (torch.tensor([1]), torch.tensor([0])))
 
 
@@ -98,3 +99,12 @@ def test_a_list_from_outside_that_changes_is_not_taken_apart():
             x = torch.full((2,), float(i))
             assert torch.equal(compiled(ours, x), program(eager, x))
             assert len(ours) == 2
+
+
+def test_transpose_in_place_is_part_of_a_region():
+    def program(x):
+        y = x * 2
+        y.transpose_(0, 1)
+        return y + 1
+
+    check(program, torch.arange(6.0).view(2, 3))

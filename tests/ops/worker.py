@@ -10,7 +10,7 @@ import torch
 
 
 def main():
-    backend, sample_count = sys.argv[1], int(sys.argv[2])
+    backend, sample_count, wait = sys.argv[1], int(sys.argv[2]), float(sys.argv[3] if len(sys.argv) > 3 else 0)
     # What operators print must not stand among the rows.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -22,7 +22,7 @@ def main():
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
         try:
-            row = check_case(Case.from_name(line.strip()), backend, sample_count)
+            row = check_case(Case.from_name(line.strip()), backend, sample_count, wait)
         except Exception:  # noqa: BLE001
             row = {"case": line.strip(), "status": "harness", "text": traceback.format_exc()[-300:], "samples": 0}
             row.update(EMPTY)
