@@ -3,7 +3,7 @@
 `difference(got, want)` walks tensors, containers, dataclasses, model outputs, caches and plain objects side by side and
 returns None when everything agrees to the last bit, else a Difference that names the first place and the largest
 absolute difference found anywhere. Types must be identical. Two NaNs of the same bits are equal; 0.0 and -0.0 are not.
-With a `tolerance` t > 0, float tensors of the norm n may differ by a vector of the norm t * e * (n + sqrt(count)), where
+With a `tolerance` t > 0, float tensors of the norm n may differ by a vector of the norm t * e * (n + sqrt(count));
 e is the machine epsilon of their dtype, and floats likewise; NaNs and infinities stand in the same places.
 """
 

@@ -110,5 +110,10 @@ foreach(name ${package_files})
   file(CREATE_LINK ${package_dir}/${name} ${CMAKE_BINARY_DIR}/reprise/${name} SYMBOLIC)
 endforeach()
 
+# A build tree is found by name, too: torch.compile(backend="reprise").
+set(dist_info ${CMAKE_BINARY_DIR}/torch_reprise-${PROJECT_VERSION}.dist-info)
+file(WRITE ${dist_info}/METADATA "Metadata-Version: 2.1\nName: torch-reprise\nVersion: ${PROJECT_VERSION}\n")
+file(WRITE ${dist_info}/entry_points.txt "[torch_dynamo_backends]\nreprise = reprise._dynamo:compile_graph\n")
+
 # The Python files of an installed package come from pyproject.toml (wheel.packages).
 install(TARGETS reprise_core _C LIBRARY DESTINATION reprise)

@@ -1,5 +1,7 @@
 """What `reprise.explain` returns."""
 
+import collections
+
 # The counters worth a line when they are not zero; the first ones are always shown.
 _ALWAYS_SHOWN = ("calls", "entry_runs", "recordings", "side_exits")
 _MAX_GUARDS = 20
@@ -83,7 +85,8 @@ class Explanation:
             lines.append(f"    ... and {len(entry['guards']) - _MAX_GUARDS} more guards")
         if entry["last_guard_failure"]:
             lines.append(f"    last refused a call because of: {entry['last_guard_failure']}")
-        lines += [f"    {region}" for region in entry["regions"]]
+        for region, count in collections.Counter(entry["regions"]).items():
+            lines.append(f"    {region}" if count == 1 else f"    {count} times: {region}")
         quiet = [e for e in entry["exits"] if e["kind"] == "guard" and not e["count"]]
         lines += [f"    checked at {e['place']}: {e['reason']}; it never failed" for e in quiet[:_MAX_GUARDS]]
         for exit_ in entry["exits"]:

@@ -108,6 +108,7 @@ Outcome Recorder::finish_torch_result(NodeKind kind, std::span<const ValueId> op
   ValueId id = emit(kind, operands, object, n);
   if (id >= 0) {
     trace_->values[id].runs_python = last_call_ran_python_;
+    trace_->values[id].is_tainted = is_tainted;
     Facts& known = facts_[id];
     known.is_present = true;
     known.is_meta_tainted = is_tainted;

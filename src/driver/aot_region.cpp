@@ -10,6 +10,7 @@
 #include "driver/native_maker.h"
 #include "driver/region_nodes.h"
 #include "guards/facts.h"
+#include "host/torch/check_region.h"
 #include "host/torch/region_node.h"
 #include "runtime/statistics.h"
 
@@ -46,6 +47,10 @@ class AotRegion final : public entry::RegionRunner {
     std::vector<PyObject*> inputs = std::exchange(inputs_, {}), outputs = std::exchange(outputs_, {});
     inputs.assign(operands, operands + tensor_count());
     for (int32_t i : symbolic_) inputs.push_back(operands[tensor_count() + static_cast<size_t>(i)]);
+    if (needs_check(*variant) && !check(*variant, inputs)) {
+      inputs_ = std::move(inputs);
+      return false;
+    }
     const bool ok = host::call_region(variant->code, inputs, outputs);  // another run may come here meanwhile
     inputs_ = std::move(inputs);
     if (!ok) {
@@ -53,6 +58,7 @@ class AotRegion final : public entry::RegionRunner {
       note_python_error("raised");
       return false;
     }
+    failures_ = 0;  // what raises now and then raises in PyTorch, too
     std::copy(outputs.begin(), outputs.end(), results);
     outputs.clear();
     outputs_ = std::move(outputs);
@@ -70,6 +76,7 @@ class AotRegion final : public entry::RegionRunner {
 
  private:
   struct Variant {
+    bool is_checked = false;
     InputFacts facts;
     std::shared_ptr<RegionNodes> nodes;
     std::shared_ptr<NativeMaker> native;  // nullptr: not native
@@ -89,6 +96,51 @@ class AotRegion final : public entry::RegionRunner {
       facts.is_view.push_back(input.like.is_view);
     }
     return facts;
+  }
+
+  bool needs_check(const Variant& variant) const {
+    if (!context_.is_native() || context_.options.validate == base::Validate::Off) return false;
+    return !variant.is_checked || context_.options.validate == base::Validate::Always;
+  }
+
+  // False: the code is not used now.
+  bool check(Variant& variant, std::span<PyObject* const> inputs) {
+    if (has_unknown_values(variant.code->functional_graph())) {
+      variant.is_checked = true;
+      ++context_.statistics.unchecked_regions;
+      return true;
+    }
+    runtime::PhaseTimer timer(context_.statistics, runtime::Phase::Validate);
+    const host::RegionCheck check = host::check_region(variant.code, inputs);
+    switch (check.outcome) {
+      case host::RegionCheck::Outcome::Agrees:
+        if (!variant.is_checked) ++context_.statistics.checked_regions;
+        break;
+      case host::RegionCheck::Outcome::NotChecked:
+        if (!variant.is_checked) ++context_.statistics.unchecked_regions;
+        break;
+      case host::RegionCheck::Outcome::Raised:
+        ++failures_;
+        failure_ = "raised while it was checked";
+        return false;
+      case host::RegionCheck::Outcome::Differs:
+        ++context_.statistics.failed_checks;
+        failures_ = kMaxFailures;
+        failure_ = "its code gave something else than PyTorch: " + check.text;
+        base::write_message(context_.name + ": native code is not used, " + failure_ +
+                            "; PyTorch's own kernels run instead (please report this)");
+        return false;
+    }
+    variant.is_checked = true;
+    return true;
+  }
+
+  // Memory that nobody fills is different each time.
+  static bool has_unknown_values(const graph::Graph& graph) {
+    for (const graph::Node& node : graph.nodes) {
+      if (graph::get_op_name(graph, node).find("empty") != std::string_view::npos) return true;
+    }
+    return false;
   }
 
   static bool is_symbolic_kind(PyObject* number) { return PyFloat_CheckExact(number) || PyLong_CheckExact(number); }

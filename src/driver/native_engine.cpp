@@ -42,7 +42,7 @@ class CpuEngine final : public NativeEngine {
     Compiled result;
     result.functions = std::make_shared<host::KernelTable>(kernels.size());
     for (size_t i = 0; i < kernels.size(); i++) {
-      const std::uint64_t full_key = codegen::get_code_key(kernels[i], target_, Tier::Full);
+      const base::Hash128 full_key = codegen::get_code_key(kernels[i], target_, Tier::Full);
       std::shared_ptr<toolchain::LoadedCode> code = linker_->find(full_key);
       if (code != nullptr) {
         ++result.found;
@@ -84,7 +84,7 @@ class CpuEngine final : public NativeEngine {
  private:
   struct Job {
     kernel::Kernel kernel;
-    std::uint64_t key = 0;
+    base::Hash128 key;
     std::weak_ptr<host::KernelTable> functions;
     size_t index = 0;
   };

@@ -1,9 +1,11 @@
 #include "driver/native_maker.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <vector>
 
 #include "base/log.h"
+#include "kernel/faults.h"
 #include "kernel/text.h"
 #include "schedule/schedule.h"
 
@@ -32,6 +34,16 @@ bool uses_input(const std::vector<program::Argument>& arguments, uint32_t inputs
   return false;
 }
 
+// REPRISE_TEST_FAULT: a mistake in every kernel that has a place for it.
+void inject_fault(schedule::Plan& plan) {
+  const char* text = std::getenv("REPRISE_TEST_FAULT");
+  if (text == nullptr || *text == 0) return;
+  const auto fault = kernel::find_fault(text);
+  for (kernel::Kernel& kernel : plan.kernels) {
+    if (fault) kernel::inject(kernel, *fault);
+  }
+}
+
 // Whether something that can fail stands behind a step that writes to an input: what has been written cannot be taken
 // back, and the region could not be run again.
 bool fails_behind_write(const schedule::Plan& plan) {
@@ -50,6 +62,9 @@ bool fails_behind_write(const schedule::Plan& plan) {
         }
         break;
       }
+      case program::StepKind::Check:
+        if (has_written) return true;
+        break;
       case program::StepKind::Extern:
         if (has_written) return true;
         // In place on an input: such an op fails before it writes.
@@ -82,6 +97,7 @@ base::Result<std::unique_ptr<host::RegionProgram>> NativeMaker::make(const graph
     if (!again) return again.unsupported();
     plan = std::move(again).value();
   }
+  inject_fault(plan);
   uint64_t planned = now_ns();
   std::shared_ptr<host::KernelTable> functions;
   if (!plan.kernels.empty()) {

@@ -133,7 +133,8 @@ class Planner {
 
   bool can_run_inside(ValueId id) const {
     const Value& value = value_of(id);
-    if (value.runs_python) return false;
+    // Code is made for the metadata that it was traced with.
+    if (value.runs_python || value.is_tainted) return false;
     const std::span<const ValueId> operands = trace_.operands(id);
     size_t first = 0;
     switch (value.kind) {
@@ -145,7 +146,8 @@ class Planner {
         using Kind = host::TorchCallableKind;
         if (callable.kind == Kind::Opaque || callable.kind == Kind::Backward || callable.kind == Kind::Sync)
           return false;
-        if (value.kind == NodeKind::TensorCall && callable.kind != Kind::Tensor) return false;
+        const bool is_tensor_call = callable.kind == Kind::Tensor || callable.kind == Kind::DataDependent;
+        if (value.kind == NodeKind::TensorCall && !is_tensor_call) return false;
         first = 1;
         break;
       }
@@ -155,6 +157,13 @@ class Planner {
       case NodeKind::TensorGetItem:
       case NodeKind::TensorSetItem:
         break;
+      case NodeKind::TensorGetAttribute: {
+        // .T, .mT, .real; not .grad, which is state, and not .data, which is memory behind autograd's back.
+        const bool is_view = host::classify_tensor_attribute(value.object).read == host::TensorAttributeKind::Tensor;
+        if (!is_view || value.type != ValueType::Tensor || PyUnicode_CompareWithASCIIString(value.object, "data") == 0)
+          return false;
+        break;
+      }
       case NodeKind::SequenceItem:
         return is_inside_[operands[0]] && value.type == ValueType::Tensor;
       default:

@@ -52,6 +52,7 @@ struct Value {
   bool is_pre = false;
   ValueType type = ValueType::Unknown;
   bool runs_python = false;  // torch nodes: Python of the program's ran inside when it was recorded
+  bool is_tainted = false;   // torch nodes: metadata of the result depend on data, and no guard states them
   int32_t n = 0;
   uint32_t first_operand = 0;  // into Trace::operands
   uint32_t operand_count = 0;

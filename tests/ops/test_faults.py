@@ -7,6 +7,9 @@ from tests.ops.cases import Call
 from tests.ops.check import compare_outcomes, copy_call, find_fallback, run
 
 
+OPTIONS = {"min_region_nodes": 1, "validate": "off"}
+
+
 def change(x, scale):
     if isinstance(x, (tuple, list)):
         return type(x)(change(element, scale) for element in x)
@@ -22,7 +25,7 @@ def check(function, *arguments, gradients=False, backends=("aot_eager", "native"
         return function(input, *args, **kwargs)
 
     for backend in backends:
-        compiled = reprise.compile(program, backend=backend, options={"min_region_nodes": 1})
+        compiled = reprise.compile(program, backend=backend, options=OPTIONS)
         for scale in (1, 1, 2):
             values = [change(x, scale) for x in arguments]
             call = Call(values[0], tuple(values[1:]), {})
@@ -54,7 +57,7 @@ def test_views_that_leave_a_region_have_eagers_history():
         return x.permute(2, 0, 1)
 
     x = torch.zeros(2, 3, 4, requires_grad=True)
-    compiled = reprise.compile(program, backend="aot_eager", options={"min_region_nodes": 1})
+    compiled = reprise.compile(program, backend="aot_eager", options=OPTIONS)
     assert [type(compiled(x).grad_fn).__name__ for _ in range(3)] == ["PermuteBackward0"] * 3
 
 
@@ -71,7 +74,7 @@ def test_a_tangent_may_be_part_of_a_larger_tensor():
         return torch.nn.functional.pad(x, (0, 2, 0, 1), mode="circular")
 
     for backend in ("aot_eager", "native"):
-        compiled = reprise.compile(program, backend=backend, options={"min_region_nodes": 1})
+        compiled = reprise.compile(program, backend=backend, options=OPTIONS)
         for offset in (0, 0, 10, 17):
             tangent = torch.arange(100.0)[offset : offset + 42].view(1, 1, 6, 7)
             expected = torch.autograd.grad(program(x), x, tangent)[0]
@@ -93,7 +96,7 @@ def test_a_list_from_outside_that_changes_is_not_taken_apart():
         return torch.cat(ts) * 2
 
     for backend in ("aot_eager", "native"):
-        compiled = reprise.compile(program, backend=backend, options={"min_region_nodes": 1})
+        compiled = reprise.compile(program, backend=backend, options=OPTIONS)
         for i in range(4):
             ours, eager = [torch.ones(2)], [torch.ones(2)]
             x = torch.full((2,), float(i))

@@ -22,6 +22,7 @@ struct NativeRun {
   std::vector<c10::IValue> values;  // by slot: tensors, numbers, random states
   std::vector<char*> data;          // by slot: where the first element of a tensor is
   const char* arena = nullptr;      // the block that the addresses of arena slots are in
+  std::vector<int32_t> flags;       // what checks of the program found; 0 between runs
   std::vector<void*> buffers;       // of one launch
   std::vector<int64_t> words;
   torch::jit::Stack stack;
@@ -52,6 +53,9 @@ struct NativeStep {
   int64_t units = 0;
   int64_t unit_work = 1;
   int64_t grain = 1;
+  // Check
+  uint32_t first_check = 0;
+  uint32_t check_count = 0;
   // Extern
   std::optional<c10::OperatorHandle> handle;  // nothing: scalar_op
   ScalarOp scalar_op = ScalarOp::Item;
@@ -72,6 +76,8 @@ struct NativeProgram::State {
   std::vector<NativeStep> steps;
   std::vector<c10::IValue> constants;
   std::vector<int32_t> arena_slots;
+  int32_t flags_slot = -1;
+  std::vector<program::Check> checks;
   mutable std::atomic<NativeRun*> spare{nullptr};
 
   ~State() { delete spare.load(); }

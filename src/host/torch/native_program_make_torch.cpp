@@ -45,6 +45,7 @@ class Maker {
 
  private:
   void add_slots() {
+    made_.checks = program_.checks;
     for (size_t i = 0; i < program_.slots.size(); i++) {
       const program::Slot& source = program_.slots[i];
       NativeSlot& slot = made_.slots.emplace_back();
@@ -52,6 +53,7 @@ class Maker {
       slot.number_kind = number_kind(source.dtype);
       slot.arena_offset = source.arena_offset;
       if (source.arena_offset >= 0) made_.arena_slots.push_back(static_cast<int32_t>(i));
+      if (source.kind == SlotKind::Flags) made_.flags_slot = static_cast<int32_t>(i);
       if (!source.is_tensor) continue;
       if (source.device.kind != types::DeviceKind::Cpu) failure_ = "a tensor on another device than the CPU";
       slot.dtype = static_cast<c10::ScalarType>(torch_number_of(source.dtype));
@@ -69,6 +71,8 @@ class Maker {
     step.kind = source.kind;
     step.slot = number_of_slot(source.slot);
     step.source = number_of_slot(source.source);
+    step.first_check = source.first_check;
+    step.check_count = source.check_count;
     for (const SlotId id : source.results) step.results.push_back(number_of_slot(id));
     if (source.kind == StepKind::Launch) add_launch(source, step);
     if (source.kind == StepKind::Extern) add_call(source, step);

@@ -75,6 +75,9 @@ class Runner {
         case StepKind::Extern:
           call_library(step);
           break;
+        case StepKind::Check:
+          check(step);
+          break;
         case StepKind::View:
           make_view(step);
           break;
@@ -137,6 +140,16 @@ class Runner {
       run_.words[i] = index < 0 ? bits : word_of(value(index));
     }
     run_kernel(program_.kernels->get(static_cast<size_t>(step.code)), run_.buffers.data(), run_.words.data(), step);
+  }
+
+  void check(const NativeStep& step) {
+    const auto begin = run_.flags.begin() + step.first_check, end = begin + step.check_count;
+    const auto found = std::find_if(begin, end, [](int32_t flag) { return flag != 0; });
+    if (found == end) return;
+    const program::Check& failed = program_.checks[static_cast<size_t>(found - run_.flags.begin())];
+    std::fill(begin, end, 0);
+    TORCH_CHECK_INDEX(!failed.is_index_error, failed.text);
+    TORCH_CHECK(false, failed.text);
   }
 
   void make_view(const NativeStep& step) {
@@ -231,6 +244,10 @@ class RunScope {
       run_ = new NativeRun;
       run_->values.resize(program.slots.size());
       run_->data.resize(program.slots.size());
+      run_->flags.assign(program.checks.size(), 0);
+      if (program.flags_slot >= 0) {
+        run_->data[static_cast<size_t>(program.flags_slot)] = reinterpret_cast<char*>(run_->flags.data());
+      }
     }
     if (program.arena_bytes > 0) block_ = program.arenas->take(program.arena_bytes);
   }

@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "host/torch/boxed_call.h"
+#include "host/torch/check_region.h"
 #include "host/torch/native_program.h"
 #include "host/torch/region_node.h"
 #include "host/torch/trace_tensor.h"
@@ -92,6 +93,7 @@ base::Result<std::unique_ptr<NativeProgram>> NativeProgram::make(const program::
 NativeProgram::~NativeProgram() = default;
 void NativeProgram::run(ValueList&&, ValueList&) const { fail(); }
 size_t NativeProgram::instruction_count() const { return 0; }
+RegionCheck check_region(const std::shared_ptr<RegionCode>&, std::span<PyObject* const>) { fail(); }
 void* find_torch_symbol(std::string_view) { return nullptr; }
 
 uint64_t BackwardKey::hash() const { return 0; }

@@ -1,0 +1,94 @@
+"""Code is compared with PyTorch before it is used: mistakes in kernels are found, counted, told, and never seen."""
+
+import pathlib
+
+import pytest
+import reprise
+import torch
+
+FAULTS = [
+    line.split('"')[1]
+    for line in (pathlib.Path(__file__).parents[2] / "src/kernel/faults.def").read_text().splitlines()
+    if line.startswith("X(")
+]
+
+
+def program(x, y):
+    a = torch.where(x > 0.25, torch.exp(x) * 1.5, y - x)
+    b = (a + 0.75).amax(-1, keepdim=True) / (y * y).sum(-1, keepdim=True)
+    return torch.sigmoid(a * b) + 2.5, b.squeeze(-1)
+
+
+def inputs(seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(33, 65, generator=generator), torch.randn(33, 65, generator=generator)
+
+
+def counters(compiled):
+    return reprise.explain(compiled)(*inputs(0)).counters
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_mistake_in_kernels_is_found(fault, monkeypatch, capfd):
+    monkeypatch.setenv("REPRISE_TEST_FAULT", fault)
+    compiled = reprise.compile(program)
+    for seed in range(5):
+        for got, want in zip(compiled(*inputs(seed)), program(*inputs(seed))):
+            torch.testing.assert_close(got, want)
+    found = counters(compiled)["failed_checks"]
+    assert found >= 1
+    assert capfd.readouterr().err.count("native code is not used") == found
+
+
+def test_without_the_check_mistakes_are_seen(monkeypatch):
+    monkeypatch.setenv("REPRISE_TEST_FAULT", "swapped_sign")
+    compiled = reprise.compile(program, options={"validate": "off"})
+    compiled(*inputs(0))
+    assert not torch.allclose(compiled(*inputs(1))[0], program(*inputs(1))[0])
+
+
+@pytest.mark.parametrize("mode", ["first", "always"])
+def test_right_code_passes(mode):
+    compiled = reprise.compile(program, options={"validate": mode})
+    for seed in range(5):
+        for got, want in zip(compiled(*inputs(seed)), program(*inputs(seed))):
+            torch.testing.assert_close(got, want)
+    counts = counters(compiled)
+    assert counts["checked_regions"] >= 1 and counts["failed_checks"] == 0
+
+
+def test_mistakes_in_gradients_are_found(monkeypatch):
+    monkeypatch.setenv("REPRISE_TEST_FAULT", "wrong_factor")
+
+    def f(x):
+        return torch.tanh(x) + torch.sin(x)  # no product in the forward
+
+    compiled = reprise.compile(f)
+    for seed in range(3):
+        x, y = (inputs(seed)[0].requires_grad_() for _ in range(2))
+        compiled(x).sum().backward()
+        f(y).sum().backward()
+        assert torch.equal(x.grad, y.grad)
+    assert reprise.explain(compiled)(x).counters["failed_checks"] == 1
+
+
+def test_the_check_changes_nothing():
+    """Written inputs, random numbers, hooks and gradients are those of one run."""
+    seen = []
+
+    def f(x, state):
+        state.add_(1)
+        return torch.nn.functional.dropout(x * 2, 0.5) + state
+
+    compiled = reprise.compile(f)
+    for i in range(4):
+        found = []
+        for function in (f, compiled):
+            torch.manual_seed(i)
+            x, state = torch.ones(8, 8, requires_grad=True), torch.full((8,), float(i))
+            x.register_hook(lambda g: seen.append(1))
+            out = function(x, state)
+            out.sum().backward()
+            found.append((out.detach(), state, x.grad, torch.rand(3)))
+        assert all(torch.equal(a, b) for a, b in zip(*found))
+    assert len(seen) == 8

@@ -1,0 +1,181 @@
+"""Native regions end to end: numbers, indexes, in-place writes, memory, threads."""
+
+import threading
+
+import pytest
+import reprise
+import torch
+
+
+def compile_native(function, **options):
+    return reprise.compile(function, options=options or None)
+
+
+def regions(compiled, *args):
+    return [line.strip() for line in str(reprise.explain(compiled)(*args)).splitlines() if "region of" in line]
+
+
+class Holder:
+    scale = 0.5
+    shift = 2
+
+
+def test_numbers_that_vary_become_inputs():
+    holder = Holder()
+
+    def f(x):
+        return torch.relu(x * holder.scale + holder.shift) * holder.scale
+
+    compiled = compile_native(f)
+    x = torch.randn(8, 8)
+    for i in range(8):
+        holder.scale, holder.shift = 0.5 + i * 0.25, 2 + i // 3
+        torch.testing.assert_close(compiled(x), f(x))
+    counts = reprise.explain(compiled)(x).counters
+    assert counts["recordings"] == 1 and counts["dissolved_regions"] == 0 and counts["side_exits"] == 0
+
+
+def test_a_number_changes_its_type():
+    holder = Holder()
+
+    def f(x):
+        return (x * holder.scale).exp()
+
+    compiled = compile_native(f)
+    for scale in (0.5, 0.25, 3, 2, 0.125, True):
+        holder.scale = scale
+        for x in (torch.randn(4), torch.arange(4)):
+            got, want = compiled(x), f(x)
+            assert got.dtype == want.dtype
+            torch.testing.assert_close(got, want)
+
+
+def test_a_number_that_is_a_size_runs_outside():
+    holder = Holder()
+
+    def f(x):
+        return (x[: holder.shift] * 2).sum() + x.exp().sum()
+
+    compiled = compile_native(f)
+    for shift in (2, 2, 3, 4, 5, 3):
+        holder.shift = shift
+        x = torch.randn(8)
+        torch.testing.assert_close(compiled(x), f(x))
+
+
+def test_numbers_read_from_tensors():
+    def f(x, y):
+        a = x.sum().item()
+        b = 1 - 0.9**a
+        return torch.sigmoid(y * b) * a, y + b
+
+    compiled = compile_native(f)
+    for seed in range(5):
+        x, y = torch.rand(3), torch.randn(4, 4)
+        for got, want in zip(compiled(x, y), f(x, y)):
+            torch.testing.assert_close(got, want)
+    assert any("native code" in line for line in regions(compiled, x, y))
+
+
+@pytest.mark.parametrize("bad", [100, -1])
+def test_an_index_out_of_range_raises_as_in_eager(bad):
+    def f(table, index, counter):
+        counter.add_(1)
+        return torch.nn.functional.embedding(index, table) * 2
+
+    compiled = compile_native(f)
+    table, counter, twin = torch.randn(10, 4), torch.zeros(3), torch.zeros(3)
+    for values in ([1, 2], [3, 4], [5, 6], [7, bad], [8, 9]):
+        index = torch.tensor(values)
+        if bad in values:
+            with pytest.raises(IndexError):
+                f(table, index, twin)
+            with pytest.raises(IndexError):
+                compiled(table, index, counter)
+        else:
+            torch.testing.assert_close(compiled(table, index, counter), f(table, index, twin))
+        assert torch.equal(counter, twin)
+
+
+def test_results_never_share_the_memory_of_later_runs():
+    def f(x):
+        return (x * 2 + 1).relu(), (x - 1).t().contiguous().exp()
+
+    compiled = compile_native(f)
+    kept = []
+    for i in range(6):
+        x = torch.full((64, 32), float(i))
+        kept.append((compiled(x), f(x)))
+    for got, want in kept:
+        for a, b in zip(got, want):
+            torch.testing.assert_close(a, b)
+
+
+def test_in_place_on_an_argument():
+    def f(x, y):
+        x.mul_(2).add_(y)
+        y.copy_(x.flip(0))
+        return x.sum()
+
+    compiled = compile_native(f)
+    for seed in range(4):
+        torch.manual_seed(seed)
+        x, y = torch.randn(5, 3), torch.randn(5, 3)
+        a, b = x.clone(), y.clone()
+        versions = x._version, y._version
+        torch.testing.assert_close(compiled(x, y), f(a, b))
+        assert torch.equal(x, a) and torch.equal(y, b)
+        assert (x._version - versions[0], y._version - versions[1]) == (2, 1)
+
+
+def test_many_threads_run_one_region():
+    def f(x):
+        return torch.softmax(x * 2, -1).cumsum(-1) + x.sin()
+
+    compiled = compile_native(f)
+    inputs = [torch.randn(16, 50) for _ in range(4)]
+    wrong = []
+
+    def work(x):
+        want = f(x)
+        for _ in range(200):
+            if not torch.allclose(compiled(x), want, atol=1e-5):
+                wrong.append(1)
+
+    compiled(inputs[0])
+    threads = [threading.Thread(target=work, args=(x,)) for x in inputs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_large_kernels_run_on_all_threads_and_give_the_same():
+    def f(x):
+        return (x.exp() * 0.5 + x).sum(-1), torch.sin(x) * 2
+
+    compiled = compile_native(f)
+    count = torch.get_num_threads()
+    x = torch.randn(300, 1000)
+    try:
+        for threads in (1, 2, 1, 2):
+            torch.set_num_threads(threads)
+            for got, want in zip(compiled(x), f(x)):
+                torch.testing.assert_close(got, want)
+    finally:
+        torch.set_num_threads(count)
+
+
+def test_two_compilations_give_the_same_bits():
+    def f(x):
+        return torch.nn.functional.layer_norm(x.tanh() * x, (65,)).logsumexp(-1)
+
+    x = torch.randn(33, 65)
+    found = []
+    for _ in range(2):
+        compiled = compile_native(f)
+        for _ in range(3):
+            out = compiled(x)
+        found.append(out)
+    assert torch.equal(*found)
