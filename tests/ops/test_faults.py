@@ -6,7 +6,6 @@ import torch
 from tests.ops.cases import Call
 from tests.ops.check import compare_outcomes, copy_call, find_fallback, run
 
-
 OPTIONS = {"min_region_nodes": 1, "validate": "off"}
 
 
