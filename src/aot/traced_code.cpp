@@ -115,8 +115,13 @@ class TracedCodeImpl final : public TracedCode {
     const host::BackwardKey full = full_key();
     const bool is_traced = key.is_defined == full.is_defined && key.strides == full.strides;
     const PyGILState_STATE gil = PyGILState_Ensure();
-    auto program = is_traced ? make_backward_of(functional_.graph, trace_.constants, graphs_.forward.saved, key)
-                             : trace_again(key);
+    base::Result<std::unique_ptr<host::RegionProgram>> program =
+        base::Unsupported{base::UnsupportedCode::UntraceableRegion, "internal error"};
+    try {
+      program = is_traced ? make_backward_of(functional_.graph, trace_.constants, graphs_.forward.saved, key)
+                          : trace_again(key);
+    } catch (const base::InternalError&) {  // the callables are run again instead
+    }
     PyGILState_Release(gil);
     if (!program) return false;
     const std::lock_guard lock(mutex_);
@@ -163,6 +168,10 @@ class TracedCodeImpl final : public TracedCode {
     plan_.is_grad_mode = is_grad_mode;
     plan_.is_random = is_random(functional_.graph);
     plan_.version_bumps = trace_.version_bumps;
+    plan_.has_gradient.assign(inputs_.size(), 0);
+    for (const graph::Gradient& gradient : functional_.graph.gradients) {
+      if (gradient.value.is_valid()) plan_.has_gradient[gradient.input] = 1;
+    }
     plan_.output_count = trace_.output_count;
     for (const GradientOutput& gradient : trace_.gradient_outputs) {
       plan_.gradients.push_back({gradient.input, gradient.output});

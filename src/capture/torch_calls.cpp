@@ -143,7 +143,9 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
     operands.push_back(args[i].id);
     any_tensor = any_tensor || has_tensor(args[i]);
     if (host::is_tensor(args[i].object) && !host::is_plain_tensor(args[i].object)) all_plain = false;
-    is_tainted = is_tainted || is_meta_tainted(args[i]);
+    // Where scalars may vary, their types decide about the result, not their values.
+    const bool is_scalar = scalars_may_vary && is_number(args[i].object);
+    is_tainted = is_tainted || (!is_scalar && is_meta_tainted(args[i]));
   }
   if (info.is_torch && info.kind == host::TorchCallableKind::Opaque) return call_opaque(callable);
   // Functorch levels and modes give torch calls another meaning; frames can't be left inside them.

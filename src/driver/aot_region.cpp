@@ -12,6 +12,7 @@
 #include "guards/facts.h"
 #include "host/torch/check_region.h"
 #include "host/torch/region_node.h"
+#include "runtime/errors.h"
 #include "runtime/statistics.h"
 
 namespace reprise::driver {
@@ -252,7 +253,7 @@ class AotRegion final : public entry::RegionRunner {
       input.number =
           PyFloat_CheckExact(numbers[static_cast<size_t>(i)]) ? host::TraceValueKind::Float : host::TraceValueKind::Int;
     }
-    auto code = make_code(variant, inputs);
+    auto code = make_code_or_report(variant, inputs);
     if (!code) {
       failure_ = code.unsupported().text;
       PyErr_Clear();
@@ -272,6 +273,19 @@ class AotRegion final : public entry::RegionRunner {
                        : "a graph of " + std::to_string(counts.inference_instructions) + " operations";
     variants_.push_back(made);
     return made;
+  }
+
+  // A bug of ours costs the region, nothing else.
+  base::Result<std::shared_ptr<aot::TracedCode>> make_code_or_report(Variant& variant,
+                                                                     std::span<const aot::RegionInput> inputs) {
+    try {
+      return make_code(variant, inputs);
+    } catch (const base::InternalError& error) {
+      if (runtime::is_strict()) throw;
+      runtime::report_bug(error);
+      return base::Unsupported{base::UnsupportedCode::UntraceableRegion,
+                               std::string("internal error: ") + error.what()};
+    }
   }
 
   base::Result<std::shared_ptr<aot::TracedCode>> make_code(Variant& variant, std::span<const aot::RegionInput> inputs) {

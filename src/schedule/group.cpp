@@ -144,6 +144,10 @@ class Grouper {
       least = std::max(
           least, is_waiting(producer) ? get_least_item(lowered_.get(producer)) : result_.item_of_op[producer.index()]);
     });
+    for_each_number(lowered_, op, [&](TensorId number) {
+      const OpIndex producer = lowered_.get(number).producer;
+      if (producer.is_valid()) least = std::max(least, result_.item_of_op[producer.index()]);
+    });
     return least;
   }
 

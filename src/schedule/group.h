@@ -114,4 +114,13 @@ void for_each_access(const Lowered& lowered, const Op& op, Visit&& visit) {
   }
 }
 
+// Calls visit(TensorId) for every number of the graph that the op's expression uses (the row of its value).
+template <class Visit>
+void for_each_number(const Lowered& lowered, const Op& op, Visit&& visit) {
+  for (std::uint32_t i = op.first_expr; i < op.last_expr; ++i) {
+    if (lowered.exprs[i].op == lower::ScalarOp::Param)
+      visit(TensorId(static_cast<std::uint32_t>(lowered.exprs[i].payload)));
+  }
+}
+
 }  // namespace reprise::schedule

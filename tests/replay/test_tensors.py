@@ -6,7 +6,7 @@ import random
 import numpy
 import pytest
 import torch
-from twins import ONE_ENTRY, assert_same, call, check, check_function, compiled, rnd, vectors
+from twins import ONE_ENTRY, assert_same, bitwise_only, call, check, check_function, compiled, rnd, vectors
 
 
 def test_item_steers_a_branch_and_an_argument():
@@ -594,6 +594,7 @@ def test_scalar_tensors_in_arithmetic_and_indices():
     check_function(f, [call(rnd(k, 3), torch.tensor(v)) for k, v in enumerate([1, 1, 0, 2, 1])])
 
 
+@bitwise_only
 def test_print_of_a_tensor_and_data_branch_in_sequence():
     def f(x):
         y = x * 2

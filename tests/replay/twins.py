@@ -45,6 +45,7 @@ NOISE = 1e6
 #: the promise for inputs like the recorded one: one recording, then replays only
 ONE_ENTRY = {"recordings": 1, "exits": 0, "opaque_calls": 0}
 
+bitwise_only = pytest.mark.skipif(TOLERANCE > 0, reason="numbers are compared as text")
 reprise_only = pytest.mark.skipif(not IS_REPRISE, reason=f"about Reprise itself; the mode is {MODE}")
 
 

@@ -76,6 +76,7 @@ struct RegionPlan {
   std::vector<RegionDifferentiable> differentiable;
   std::vector<RegionSaved> saved;       // in the order of the backward program's inputs
   std::vector<uint32_t> version_bumps;  // of each input
+  std::vector<uint8_t> has_gradient;    // of each input: gradients can flow to it at all
   EntryState entry_state;
 };
 

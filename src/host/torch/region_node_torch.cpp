@@ -121,12 +121,12 @@ class RegionNode : public Node {
 
   variable_list apply(variable_list&& tangents) override {
     const std::lock_guard lock(mutex_);
-    TORCH_CHECK(!is_released_, torch::autograd::ERR_BACKWARD_TWICE);
     BackwardKey key = make_key(tangents);
     variable_list gradients(code_->plan().input_count);
     bool any = false;
     for (const uint8_t is_defined : key.is_defined) any |= is_defined != 0;
     if (!any) return gradients;
+    TORCH_CHECK(!is_released_, torch::autograd::ERR_BACKWARD_TWICE);
     if (c10::GradMode::is_enabled() || !code_->prepare_backward(key)) return differentiate_again(key, tangents);
     ValueList inputs, results;
     for (SavedVariable& saved : saved_) inputs.values().list.emplace_back(saved.unpack(share(this)));
@@ -259,7 +259,11 @@ class RegionCall {
     NodePtr<RegionNode> node;
     if (needs_node) {
       node = make_node<RegionNode>(code_);
-      node->set_next_edges(torch::autograd::collect_next_edges(inputs_));
+      torch::autograd::edge_list edges = torch::autograd::collect_next_edges(inputs_);
+      for (size_t i = 0; i < edges.size(); i++) {
+        if (plan_.has_gradient[i] == 0) edges[i] = Edge();  // only read, as by detach()
+      }
+      node->set_next_edges(std::move(edges));
       if (plan_.is_random) node->keep_rng_state(get_rng_state());
     }
     ValueList arguments;
