@@ -3,10 +3,12 @@
 # VENV    the environment; made when missing (.venv)
 # PRESET  the build: release (default) or dev
 # JOBS    parallel jobs of the cases
+# BACKEND of test-ops
 
 VENV ?= .venv
 PRESET ?= release
 JOBS ?= 2
+BACKEND ?= native
 
 PY := $(VENV)/bin/python
 BUILD := build/$(PRESET)
@@ -14,7 +16,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 export PYTHONPATH := $(abspath $(BUILD))
 
 .DEFAULT_GOAL := help
-.PHONY: help env build test test-core test-python test-host test-asan check fmt demo bench bench-small cases clean
+.PHONY: help env build test test-core test-python test-host test-asan test-ops check fmt demo bench bench-small cases clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -46,6 +48,9 @@ test-asan: env  ## tests of the core under address and undefined-behaviour sanit
 	cmake --preset asan
 	cmake --build --preset asan
 	build/asan/tests/reprise_core_tests
+
+test-ops: build  ## every operator of PyTorch's table against eager (BACKEND; half an hour)
+	$(PY) -m tests.ops.run --backend $(BACKEND)
 
 check: env  ## formatter, linter, layers, sizes, tables
 	@status=0; \

@@ -233,6 +233,12 @@ class ProgramMaker {
       const OpArg arg = to_host(instruction.call, node.args[i]);
       instruction.call.pool[i] = arg;
     }
+    if (!node.args.empty() && node.args[0].is_value()) {
+      const graph::Value& first = graph_.get_value(node.args[0].get_value());
+      if (first.kind == graph::ValueKind::Tensor && first.meta.offset.is_constant()) {
+        instruction.traced_offset = first.meta.offset.get_constant();
+      }
+    }
     instruction.mut = node.mut;
     size_t written = 0;
     for (size_t i = 0; i < node.args.size(); i++) {

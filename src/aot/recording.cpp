@@ -34,10 +34,11 @@ graph::ValueKind to_kind(host::TraceValueKind kind) {
   return graph::ValueKind::Tensor;
 }
 
-// aten::squeeze_.dim -> aten::squeeze.dim
+// aten::squeeze_.dim -> aten::squeeze.dim, aten::transpose_ -> aten::transpose.int
 std::string drop_underscore(std::string name) {
   const size_t end = std::min(name.find('.'), name.size());
   if (end > 0 && name[end - 1] == '_') name.erase(end - 1, 1);
+  if (name == "aten::transpose") name += ".int";
   return name;
 }
 

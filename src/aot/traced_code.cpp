@@ -190,6 +190,7 @@ class TracedCodeImpl final : public TracedCode {
         made.sizes = meta.sizes;
         made.strides = meta.strides;
         made.offset = meta.offset;
+        made.view = make_view(i);
       }
     }
     for (const graph::Effect& effect : functional_.graph.effects) {
@@ -199,6 +200,40 @@ class TracedCodeImpl final : public TracedCode {
       plan_.differentiable.push_back({differentiable.is_input, differentiable.index, differentiable.strides});
     }
     for (const ValueId saved : graphs_.forward.saved) plan_.saved.push_back(find_source(saved, result++));
+  }
+
+  // The calls between an output and what it is a view of; nullptr where no gradient flows or they are no plain views.
+  std::shared_ptr<const host::BoxedProgram> make_view(size_t index) const {
+    const graph::Output& output = functional_.graph.outputs[index];
+    ValueId base;
+    if (output.kind == OutputKind::ViewOfInput) base = trace_.graph.inputs[output.index].value;
+    if (output.kind == OutputKind::ViewOfOutput) base = trace_.output_values[output.index];
+    if (!base.is_valid() || trace_.output_requires_grad[index] == 0) return nullptr;
+    graph::Graph graph(context_);
+    graph.form = graph::Form::Functional;
+    graph.values = trace_.graph.values;
+    for (ValueId at = trace_.output_values[index]; at != base;) {
+      const graph::NodeId producer = trace_.graph.get_value(at).producer;
+      if (!producer.is_valid()) return nullptr;
+      const graph::Node& node = trace_.graph.get_node(producer);
+      if (!is_plain_view(node)) return nullptr;
+      graph.nodes.insert(graph.nodes.begin(), node);
+      at = node.args[0].get_value();
+    }
+    if (graph.nodes.empty()) return nullptr;
+    graph.inputs.push_back({base});
+    graph.outputs.push_back({OutputKind::Value, trace_.output_values[index]});
+    auto program = make_boxed_program(graph, trace_.constants);
+    return program ? std::make_shared<host::BoxedProgram>(std::move(program).value()) : nullptr;
+  }
+
+  // A call on one tensor that changes nothing, not even the tensor object.
+  bool is_plain_view(const graph::Node& node) const {
+    const std::string_view name = graph::get_op_name(trace_.graph, node);
+    if (!graph::is_view(node.op) || node.mut != 0 || name.substr(0, name.find('.')).ends_with('_')) return false;
+    size_t use_count = 0;
+    graph::for_each_use(node, [&](ValueId) { use_count++; });
+    return use_count == 1 && node.args[0].is_value();
   }
 
   host::RegionSaved find_source(ValueId saved, int32_t result) const {

@@ -26,8 +26,16 @@ RegionNodes::RegionNodes(const entry::Entry& entry, const entry::RegionStep& ste
     constants_.push_back(Py_NewRef(object));
   };
   for (size_t i = 0; i < region.numbers.size(); i++) add_constant(region.numbers[i], numbers[i]);
+  const auto find_gathered = [&](ValueId id) {
+    const auto place = plan.gathered.find(id);
+    return place == plan.gathered.end() ? nullptr : &place->second;
+  };
+  const auto operands_of = [&](ValueId id) -> std::span<const ValueId> {
+    if (const trace::Gathered* gathered = find_gathered(id)) return gathered->elements;
+    return trace.operands(id);
+  };
   for (int32_t item : region.items) {
-    for (ValueId id : trace.operands(trace.items[item].value)) {
+    for (ValueId id : operands_of(trace.items[item].value)) {
       if (id >= 0 && plan.constants[id] != nullptr) add_constant(id, plan.constants[id]);
     }
   }
@@ -35,13 +43,15 @@ RegionNodes::RegionNodes(const entry::Entry& entry, const entry::RegionStep& ste
   for (int32_t item : region.items) {
     const ValueId id = trace.items[item].value;
     const trace::Value& value = trace.values[id];
-    Node node{value.kind,
-              value.n,
-              Py_XNewRef(value.object),
+    const trace::Gathered* gathered = find_gathered(id);
+    const std::span<const ValueId> operands = operands_of(id);
+    Node node{gathered == nullptr ? value.kind : gathered->kind,
+              gathered == nullptr ? value.n : 0,
+              gathered == nullptr ? Py_XNewRef(value.object) : nullptr,
               static_cast<uint32_t>(operands_.size()),
-              value.operand_count,
+              static_cast<uint32_t>(operands.size()),
               static_cast<int32_t>(slot_count_++)};
-    for (ValueId operand : trace.operands(id)) {
+    for (ValueId operand : operands) {
       const auto found = slots.find(operand);
       REPRISE_CHECK(found != slots.end(), "a region uses %" + std::to_string(operand) + ", which it does not have");
       operands_.push_back(found->second);

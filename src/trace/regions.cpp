@@ -23,6 +23,7 @@ class Planner {
     for (ValueId id : options_.varying) is_varying_[id] = 1;
     find_constants();
     find_carriers();
+    find_gathered();
     is_inside_.assign(count, 0);
     is_deferred_value_.assign(count, 0);
     input_of_.assign(count, -1);
@@ -60,6 +61,50 @@ class Planner {
     }
   }
 
+  // Guards say of which type and length it is, and name all its elements; nobody changes it.
+  void find_gathered() {
+    std::unordered_map<ValueId, Gathered> found;
+    std::unordered_map<ValueId, int64_t> lengths;
+    for (const Guard& guard : trace_.guards) {
+      if (!value_of(guard.value).is_pre) continue;
+      if (guard.fact == FactKind::Length) lengths[guard.value] = guard.n;
+      if (guard.fact != FactKind::Type) continue;
+      if (guard.object == reinterpret_cast<PyObject*>(&PyTuple_Type)) found[guard.value].kind = NodeKind::Tuple;
+      if (guard.object == reinterpret_cast<PyObject*>(&PyList_Type)) found[guard.value].kind = NodeKind::List;
+    }
+    for (const auto& [id, length] : lengths) {
+      const auto place = found.find(id);
+      if (place != found.end()) place->second.elements.assign(static_cast<size_t>(length), kNoValue);
+    }
+    for (size_t id = 0; id < trace_.values.size(); id++) {
+      const Value& value = trace_.values[id];
+      if (value.kind != NodeKind::SequenceItem || !value.is_pre) continue;
+      const auto place = found.find(trace_.operands(static_cast<ValueId>(id))[0]);
+      if (place == found.end() || value.n < 0) continue;
+      std::vector<ValueId>& elements = place->second.elements;
+      if (static_cast<size_t>(value.n) < elements.size()) elements[value.n] = static_cast<ValueId>(id);
+    }
+    for (auto& [id, gathered] : found) {
+      const bool is_changed = liveness_.first_mutation[id] != liveness_.first_mutation[id + 1];
+      const bool is_known =
+          std::find(gathered.elements.begin(), gathered.elements.end(), kNoValue) == gathered.elements.end();
+      if (!is_changed && is_known && !gathered.elements.empty()) plan_.gathered.emplace(id, std::move(gathered));
+    }
+    std::erase_if(plan_.gathered,
+                  [&](const auto& row) { return row.second.kind == NodeKind::Tuple && !has_tensors(row.first); });
+  }
+
+  // Tuples of numbers are taken as they are.
+  bool has_tensors(ValueId id, int depth = 0) const {
+    if (value_of(id).type == ValueType::Tensor) return true;
+    const auto place = plan_.gathered.find(id);
+    if (place == plan_.gathered.end() || depth > 8) return false;
+    for (ValueId element : place->second.elements) {
+      if (has_tensors(element, depth + 1)) return true;
+    }
+    return false;
+  }
+
   // Can a torch node of the current region take it as an operand?
   bool is_operand(ValueId id, int depth = 0) const {
     if (id == kNoValue || depth > 8) return false;
@@ -70,6 +115,12 @@ class Planner {
     if (is_carrier_[id]) {
       for (ValueId operand : trace_.operands(id)) {
         if (!is_operand(operand, depth + 1)) return false;
+      }
+      return true;
+    }
+    if (const auto place = plan_.gathered.find(id); place != plan_.gathered.end()) {
+      for (ValueId element : place->second.elements) {
+        if (!is_operand(element, depth + 1)) return false;
       }
       return true;
     }
@@ -197,6 +248,13 @@ class Planner {
       inside_.push_back(id);
       return;
     }
+    if (const auto place = plan_.gathered.find(id); place != plan_.gathered.end()) {
+      for (ValueId element : place->second.elements) take_operand(element);
+      current_.items.push_back(value_of(id).item);
+      is_inside_[id] = 2;
+      inside_.push_back(id);
+      return;
+    }
     if (input_of_[id] == region_count_) return;
     input_of_[id] = region_count_;
     (value_of(id).type == ValueType::Tensor ? current_.tensors : current_.numbers).push_back(id);
@@ -206,7 +264,8 @@ class Planner {
     if (current_.tensor_node_count >= options_.min_nodes) {
       const auto region = static_cast<int32_t>(plan_.regions.size());
       for (int32_t item : current_.items) {
-        if (!is_carrier_[trace_.items[item].value]) plan_.region_of[item] = region;
+        const ValueId id = trace_.items[item].value;
+        if (!is_carrier_[id] && !plan_.gathered.contains(id)) plan_.region_of[item] = region;
       }
       // What was deferred behind the last node need not wait.
       std::erase_if(current_.deferred, [&](int32_t item) { return item > current_.last_item; });

@@ -2,14 +2,16 @@
 //
 // A region is a maximal run of torch and torch-state nodes between late guards and reads of tensor data. What else
 // stands among them (allocations, stores into Python objects) is *deferred*: it runs behind the region, in order.
-// Tuples, lists and slices that only carry arguments are made inside, once for each region that needs them. When native
-// code fails, nothing of the region has happened: the frames of `snapshot`, in front of its first node, go on in
-// CPython, which raises where eager raises. So a region begins at a node whose snapshot is exact.
+// Tuples, lists and slices that only carry arguments are made inside, once for each region that needs them; so are
+// those that existed before and whose elements the guards name. When native code fails, nothing of the region has
+// happened: the frames of `snapshot`, in front of its first node, go on in CPython, which raises where eager raises. So
+// a region begins at a node whose snapshot is exact.
 //
 // Plain data. No Python is called.
 #pragma once
 
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "trace/liveness.h"
@@ -28,11 +30,18 @@ struct Region {
   int32_t tensor_node_count = 0;
 };
 
+/// A list, or a tuple with tensors in it, that existed before the trace: regions make it of its elements.
+struct Gathered {
+  NodeKind kind = NodeKind::Tuple;
+  std::vector<ValueId> elements;
+};
+
 struct RegionPlan {
   std::vector<Region> regions;
   std::vector<int32_t> region_of;    // by item: the region it runs in, or -1
   std::vector<int32_t> deferred_of;  // by item: the region it runs behind, or -1
   std::vector<PyObject*> constants;  // by value: what the entry guards (or the value itself) say it is; borrowed
+  std::unordered_map<ValueId, Gathered> gathered;
 
   /// Where an item's work is done: the last item of its region, or itself.
   int32_t position_of(int32_t item) const {

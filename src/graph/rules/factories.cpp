@@ -139,7 +139,8 @@ bool infer_arange(RuleCall& call) {
     if (!ints[2].is_constant() || ints[2] == Int(0)) return false;
     length = call.symbols.ceil_divide(call.symbols.subtract(ints[1], ints[0]), ints[2]);
   } else {
-    if (!sym::are_constant(ints)) return false;
+    // With int64, eager truncates each number before it counts.
+    if (!sym::are_constant(ints) || options->dtype == DType::Int64) return false;
     const double exact = std::ceil((numbers[1] - numbers[0]) / numbers[2]);
     if (!(exact >= 0 && exact < 1e15)) return false;
     length = static_cast<std::int64_t>(exact);

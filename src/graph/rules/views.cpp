@@ -179,7 +179,7 @@ bool infer_expand(RuleCall& call) {
     const std::optional<bool> is_same = ask_equal(call, sizes[i], size);
     if (!is_same) return false;
     if (!*is_same && size != Int(1)) return false;
-    strides[i] = *is_same ? stride : Int(0);
+    strides[i] = *is_same && self->rank > 0 ? stride : Int(0);
   }
   return add_view(call, sizes, strides, self->offset);
 }

@@ -36,4 +36,14 @@ struct Loader {
 Loader::Kind list_kind(OpArgKind kind);
 c10::IValue load(const Loader& loader, const std::vector<c10::IValue>& slots);
 
+/// as_strided and its like take a position in the storage of their first argument. That tensor may begin elsewhere than
+/// it did when it was traced: in an arena, or a tangent that is part of a larger tensor.
+struct StoragePosition {
+  int32_t argument = -1;  // -1: the op takes none
+  int64_t traced = 0;     // where the first argument began
+
+  static StoragePosition of(const OpInfo& op, int64_t traced);
+  void move(c10::IValue* arguments) const;
+};
+
 }  // namespace reprise::host

@@ -73,4 +73,19 @@ c10::IValue load(const Loader& loader, const std::vector<c10::IValue>& slots) {
   return {};
 }
 
+StoragePosition StoragePosition::of(const OpInfo& op, int64_t traced) {
+  StoragePosition position;
+  if (!op.name.starts_with("aten::as_strided")) return position;
+  for (size_t i = 0; i < op.args.size(); i++) {
+    if (op.args[i].name == "storage_offset") position = {static_cast<int32_t>(i), traced};
+  }
+  return position;
+}
+
+void StoragePosition::move(c10::IValue* arguments) const {
+  if (argument < 0 || !arguments[argument].isInt()) return;
+  const int64_t shift = arguments[0].toTensor().storage_offset() - traced;
+  if (shift != 0) arguments[argument] = arguments[argument].toInt() + shift;
+}
+
 }  // namespace reprise::host

@@ -44,6 +44,7 @@ void append_constants(ValueList& values, const TraceConstants& constants, std::s
 
 struct BoxedInstruction {
   const OpInfo* op = nullptr;  // nullptr: scalar_op
+  int64_t traced_offset = 0;   // of the first argument, a tensor, in its storage
   ScalarOp scalar_op = ScalarOp::Item;
   OpCall call;  // ids of values are slots; of a scalar operation only the pool
   uint64_t mut = 0;
@@ -84,8 +85,11 @@ class BoxedProgram final : public RegionProgram {
   size_t instruction_count() const override;
   size_t clone_count() const override;
   void run(ValueList&& inputs, ValueList& outputs) const override;
+  /// The same under autograd: results have the history that eager gives them.
+  void run_with_autograd(ValueList&& inputs, ValueList& outputs) const;
 
  private:
+  void run_calls(ValueList&& inputs, ValueList& outputs) const;
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -89,6 +89,7 @@ struct BoxedProgram::State {
     ScalarOp scalar_op = ScalarOp::Item;
     bool is_list_result = false;
     uint64_t mut = 0;
+    StoragePosition position;
     std::vector<Loader> loaders;
     std::vector<std::vector<int32_t>> results;
     std::vector<int32_t> new_values;
@@ -151,6 +152,7 @@ void BoxedProgram::add_instruction(BoxedInstruction source) {
   made.scalar_op = source.scalar_op;
   if (source.op != nullptr) {
     made.handle = entry_of(*source.op).handle;
+    made.position = StoragePosition::of(*source.op, source.traced_offset);
     made.is_list_result = source.op->returns.size() == 1 && source.op->returns[0].kind == OpArgKind::TensorList;
     for (size_t i = 0; i < source.op->args.size(); i++) {
       made.loaders.push_back(make_loader(source.call, source.call.pool[i], source.op->args[i].kind));
@@ -167,6 +169,15 @@ void BoxedProgram::add_instruction(BoxedInstruction source) {
 
 void BoxedProgram::run(ValueList&& inputs, ValueList& outputs) const {
   const c10::impl::ExcludeDispatchKeyGuard below(keys_passed());
+  run_calls(std::move(inputs), outputs);
+}
+
+void BoxedProgram::run_with_autograd(ValueList&& inputs, ValueList& outputs) const {
+  const c10::impl::ExcludeDispatchKeyGuard below(c10::autocast_dispatch_keyset);
+  run_calls(std::move(inputs), outputs);
+}
+
+void BoxedProgram::run_calls(ValueList&& inputs, ValueList& outputs) const {
   const State& state = *state_;
   std::vector<c10::IValue> slots(static_cast<size_t>(state.slot_count));
   std::vector<c10::IValue>& given = inputs.values().list;
@@ -192,6 +203,7 @@ void BoxedProgram::run(ValueList&& inputs, ValueList& outputs) const {
     } else {
       written.clear();
       if (instruction.mut != 0) prepare_writes(instruction.mut, instruction.is_consumed, stack, written);
+      instruction.position.move(stack.data());
       instruction.handle->callBoxed(&stack);
       for (size_t r = 0; r < instruction.results.size(); r++) {
         const std::vector<int32_t>& targets = instruction.results[r];

@@ -60,6 +60,7 @@ struct NativeStep {
   std::optional<c10::OperatorHandle> handle;  // nothing: scalar_op
   ScalarOp scalar_op = ScalarOp::Item;
   std::vector<Loader> arguments;
+  StoragePosition position;
   std::vector<int32_t> results;  // -1: not needed. Return: -1: None
   std::vector<uint8_t> is_list;  // by return of the op
   std::vector<uint8_t> is_cloned;

@@ -136,6 +136,9 @@ class Maker {
       return;
     }
     for (size_t i = 0; i < arguments.size(); i++) step.arguments.push_back(make_loader(arguments[i], op->args[i].kind));
+    if (!arguments.empty() && arguments[0].kind == ArgumentKind::Slot) {
+      step.position = StoragePosition::of(*op, made_.slots[static_cast<size_t>(arguments[0].number)].offset);
+    }
   }
 
   static c10::IValue constant_of(const Argument& argument) {

@@ -192,6 +192,7 @@ class Runner {
       if (!step.results.empty() && step.results[0] >= 0) value(step.results[0]) = std::move(result);
       return;
     }
+    step.position.move(stack.data());
     step.handle->callBoxed(&stack);
     size_t next = 0;
     for (size_t r = 0; r < step.is_list.size() && next < step.results.size(); r++) {

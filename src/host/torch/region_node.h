@@ -33,6 +33,9 @@ struct RegionOutput {
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
   int64_t offset = 0;
+  // Of a view that gradients flow through: eager's calls, so that its history, and the gradient's strides, are eager's.
+  // Without it, as_strided makes the view.
+  std::shared_ptr<const BoxedProgram> view;
 };
 
 struct RegionEffect {

@@ -349,6 +349,12 @@ class RegionCall {
   }
 
   static at::Tensor view(const at::Tensor& base, const RegionOutput& output) {
+    if (output.view != nullptr && base.requires_grad() && c10::GradMode::is_enabled()) {
+      ValueList bases, views;
+      bases.values().list.emplace_back(base);
+      output.view->run_with_autograd(std::move(bases), views);
+      return views.values().list[0].toTensor();
+    }
     at::Tensor result = base.as_strided(output.sizes, output.strides, output.offset);
     return !output.requires_grad && result.requires_grad() ? result.detach() : result;
   }
