@@ -107,7 +107,7 @@ std::string find_output_aliases(const graph::Graph& graph, std::span<const Outpu
     }
     output.index = input->second;
     for (uint32_t k = 0; k < inputs.size(); k++) {
-      if (inputs[k].object == tensor.object) output = {OutputKind::Input, output.value, k};
+      if (inputs[k].object == tensor.object) output = {OutputKind::Input, output.value, k, {}};
     }
     if (output.kind == OutputKind::Input) continue;
     output.kind = OutputKind::ViewOfInput;

@@ -161,6 +161,10 @@ class ProgramMaker {
         }
         result.integer = arg.get_int().get_constant();
         break;
+      case ArgKind::LowInt:
+        result.kind = OpArg::Kind::Int;
+        result.integer = arg.get_low_int();
+        break;
       case ArgKind::Float:
         result.kind = OpArg::Kind::Float;
         result.real = arg.get_float();
