@@ -37,7 +37,7 @@ test-core: env  ## tests of the C++ core, without Python and torch
 test-python: build  ## tests with PyTorch
 	@status=0; \
 	$(PY) -m pytest -q tests || status=1; \
-	REPRISE_TEST_MODE=reprise $(PY) -m pytest -q tests/replay tests/train || status=1; \
+	REPRISE_TEST_MODE=reprise $(PY) -m pytest -q tests/replay tests/train tests/exits || status=1; \
 	$(PY) -m pytest -q tests/aot || status=1; \
 	exit $$status
 

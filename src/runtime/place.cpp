@@ -39,6 +39,7 @@ constexpr bool kHasTorch = true;
 bool calls_torch(const entry::Entry& entry) {
   for (const entry::Step& step : entry.steps()) {
     if (step.is_guard) continue;
+    if (step.region >= 0) return true;
     const trace::Category category = trace::category_of(static_cast<trace::NodeKind>(step.kind));
     if (category == trace::Category::Tensor || category == trace::Category::Sync) return true;
   }

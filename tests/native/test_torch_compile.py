@@ -1,4 +1,4 @@
-"""torch.compile(backend="reprise"). In a process of its own: PyTorch's capture patches torch.nn for good when it runs."""
+"""torch.compile(backend="reprise"), in a process of its own: PyTorch's capture patches torch.nn for good."""
 
 import pathlib
 import subprocess
