@@ -42,6 +42,8 @@ struct Tolerance {
 // Inputs are moved by so many epsilons to see how far results move, and so many times that is let pass.
 constexpr double kNoiseEpsilons = 4;
 constexpr double kNoiseFactor = 8;
+// Of inputs that are written to, each of which is copied twice: an optimizer's step on a very large model.
+constexpr int64_t kMaxCopiedBytes = int64_t{2} << 30;
 
 Tolerance tolerance_of(c10::ScalarType dtype) {
   switch (dtype) {
@@ -184,9 +186,12 @@ class Checker {
 
   std::string find_obstacle() const {
     if (!plan_.gradients.empty()) return "the region leaves gradients in its inputs";
+    int64_t copied_bytes = 0;
     for (size_t i = 0; i < originals_.size(); i++) {
       if (is_written_[i] == 0 || is_number(originals_[i])) continue;
       const at::Tensor& written = THPVariable_Unpack(originals_[i]);
+      copied_bytes += static_cast<int64_t>(written.nbytes());
+      if (copied_bytes > kMaxCopiedBytes) return "too large to be copied";
       for (size_t k = 0; k < originals_.size(); k++) {
         if (k == i || is_number(originals_[k])) continue;
         if (THPVariable_Unpack(originals_[k]).storage().is_alias_of(written.storage()))
