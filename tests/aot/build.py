@@ -10,10 +10,12 @@ from tests import extension
 
 FOLDERS = ("src/base", "src/types", "src/sym", "src/graph", "src/graph/rules", "src/passes", "src/aot", "tests/aot")
 HOST = (
+    "argument_loader_torch.cpp",
     "boxed_call_torch.cpp",
     "dtypes_torch.cpp",
     "op_info_torch.cpp",
     "region_node_torch.cpp",
+    "scalar_values_torch.cpp",
     "sym_scalar_torch.cpp",
     "trace_engine_torch.cpp",
     "trace_fallback_torch.cpp",

@@ -10,6 +10,7 @@ from tests import extension
 
 FOLDERS = (
     "src/base",
+    "src/types",
     "src/host/cpython",
     "src/host/torch",
     "src/trace",

@@ -22,6 +22,7 @@ def build(absent=False):
     suffix = "_absent.cpp" if absent else "_torch.cpp"
     sources = [pathlib.Path(__file__).resolve().with_name("module.cpp")]
     sources += sorted((extension.ROOT / "src/host/torch").glob("*" + suffix))
+    sources += extension.list_sources(("src/base", "src/types"))
     return extension.build(NAME, "torch_host", sources, torch)
 
 
