@@ -222,7 +222,7 @@ class TracedCodeImpl final : public TracedCode {
     }
     if (graph.nodes.empty()) return nullptr;
     graph.inputs.push_back({base});
-    graph.outputs.push_back({OutputKind::Value, trace_.output_values[index]});
+    graph.outputs.push_back({OutputKind::Value, trace_.output_values[index], 0, {}});
     auto program = make_boxed_program(graph, trace_.constants);
     return program ? std::make_shared<host::BoxedProgram>(std::move(program).value()) : nullptr;
   }

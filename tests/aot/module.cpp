@@ -73,7 +73,7 @@ PyObject* make_capsule(std::unique_ptr<T> value, const char* name) {
 std::vector<aot::RegionInput> list_inputs(PyObject* inputs, PyObject* gradient_of = Py_None) {
   std::vector<aot::RegionInput> result;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(inputs); i++) {
-    result.push_back({host::describe_input(PyList_GET_ITEM(inputs, i)), graph::InputKind::Plain, -1});
+    result.push_back({host::describe_input(PyList_GET_ITEM(inputs, i)), graph::InputKind::Plain, -1, {}});
     if (gradient_of != Py_None) {
       result.back().gradient_of = static_cast<int32_t>(PyLong_AsLong(PyList_GET_ITEM(gradient_of, i)));
     }

@@ -42,7 +42,7 @@ def test_results_are_the_originals_over_several_calls(net):
     compiled = reprise.compile(net)
     for i in range(5):
         x = torch.randn(2 + i % 2, 4)
-        assert torch.equal(compiled(x, shift=float(i)), net(x, shift=float(i)))
+        torch.testing.assert_close(compiled(x, shift=float(i)), net(x, shift=float(i)))
     assert net.calls == compiled.calls == 10
 
 
@@ -70,9 +70,9 @@ def test_changes_of_parameters_are_seen(net):
         compiled(x)
         with torch.no_grad():
             net.inner[0].weight.mul_(2)
-        assert torch.equal(compiled(x), net(x))
+        torch.testing.assert_close(compiled(x), net(x))
     net.double()
-    assert torch.equal(compiled(x.double()), net(x.double()))
+    torch.testing.assert_close(compiled(x.double()), net(x.double()))
 
 
 def test_forward_hooks_run(net):
@@ -97,7 +97,7 @@ def test_state_is_saved_and_loaded(net):
     file.seek(0)
     other.load_state_dict(torch.load(file))
     x = torch.randn(2, 4)
-    assert torch.equal(compiled(x), other(x))
+    torch.testing.assert_close(compiled(x), other(x))
 
 
 def test_it_is_pickled_as_the_original(net):
@@ -105,7 +105,7 @@ def test_it_is_pickled_as_the_original(net):
     loaded = pickle.loads(pickle.dumps(compiled))
     assert type(loaded) is Net
     x = torch.randn(2, 4)
-    assert torch.equal(loaded(x), net(x))
+    torch.testing.assert_close(loaded(x), net(x))
 
 
 def test_deep_copies_are_compiled_and_independent(net):
@@ -113,7 +113,7 @@ def test_deep_copies_are_compiled_and_independent(net):
     copied = copy.deepcopy(compiled)
     assert type(copied) is not Net and isinstance(copied, Net)
     x = torch.randn(2, 4)
-    assert torch.equal(copied(x), compiled(x))
+    torch.testing.assert_close(copied(x), compiled(x))
     with torch.no_grad():
         copied.inner[0].weight.zero_()
     assert not torch.equal(copied.inner[0].weight, net.inner[0].weight)
@@ -125,16 +125,16 @@ def test_a_compiled_child_lives_in_a_parent(net):
     assert list(parent.state_dict()) == list(expected.state_dict())
     x = torch.randn(3, 4)
     for _ in range(3):
-        assert torch.equal(parent(x), expected(x))
+        torch.testing.assert_close(parent(x), expected(x))
 
 
 def test_methods_of_modules_are_compiled(net):
     x = torch.randn(3, 4)
     for _ in range(3):
-        assert torch.equal(net.head(x), net.inner(x).sum())
+        torch.testing.assert_close(net.head(x), net.inner(x).sum())
     forward = reprise.compile(net.forward)
     for _ in range(3):
-        assert torch.equal(forward(x, shift=1.0), net(x, shift=1.0))
+        torch.testing.assert_close(forward(x, shift=1.0), net(x, shift=1.0))
 
 
 def test_gradients_are_the_originals(net):
@@ -145,7 +145,7 @@ def test_gradients_are_the_originals(net):
             module.zero_grad()
             module(x).square().sum().backward()
         for a, b in zip(net.parameters(), compiled.parameters()):
-            assert torch.equal(a.grad, b.grad)
+            torch.testing.assert_close(a.grad, b.grad)
 
 
 def test_deleting_module_and_callable_frees_everything():
@@ -188,4 +188,4 @@ def test_disabled_modules_keep_their_class(net):
     off = reprise.disable(net)
     x = torch.randn(2, 4)
     assert isinstance(off, Net)
-    assert torch.equal(off(x), net(x))
+    torch.testing.assert_close(off(x), net(x))
