@@ -225,7 +225,7 @@ class ProgramMaker {
     instruction.op = ops_[static_cast<size_t>(index)];
     instruction.call.op = instruction.op;
     if (instruction.op == nullptr) {
-      const auto op = find_scalar_op(graph::get_op_name(graph_, node));
+      const auto op = host::find_scalar_op(graph::get_op_name(graph_, node));
       if (!op) {
         failure_ = "no boxed form of " + std::string(graph::get_op_name(graph_, node));
         return;
@@ -274,17 +274,6 @@ class ProgramMaker {
   bool has_same_layout(ValueId a, ValueId b) const {
     const std::span<const sym::Int> x = graph_.get_meta(a).strides(), y = graph_.get_meta(b).strides();
     return std::equal(x.begin(), x.end(), y.begin(), y.end());
-  }
-
-  static std::optional<host::ScalarOp> find_scalar_op(std::string_view name) {
-    static constexpr std::pair<std::string_view, host::ScalarOp> kRows[] = {
-#define X(id, text, arity, result) {text, host::ScalarOp::id},
-#include "host/torch/scalar_ops.def"
-    };
-    for (const auto& [text, op] : kRows) {
-      if (text == name) return op;
-    }
-    return std::nullopt;
   }
 
   void add_outputs() {

@@ -168,8 +168,7 @@ Outcome Recorder::binary(Act& act, int op, Operand l, Operand r, Operand* out) {
         return stop("a tensor operation with " + type_name(Py_TYPE(side.object)));
       }
     }
-    bool is_tainted = false;
-    for (Operand side : {l, r}) is_tainted = is_tainted || (!is_number(side.object) && is_meta_tainted(side));
+    bool is_tainted = is_operand_tainted(l) || is_operand_tainted(r);
     PyObject* result;
     bool saw_callback;
     {
@@ -421,8 +420,7 @@ Outcome Recorder::compare_values(int op, Operand l, Operand r, Operand* out) {
       bool ok = is_number(side.object) ? know_type(side) : prepare_torch_argument(side, false);
       if (!ok) return stop("a tensor comparison with " + type_name(Py_TYPE(side.object)));
     }
-    bool is_tainted = false;
-    for (Operand side : {l, r}) is_tainted = is_tainted || (!is_number(side.object) && is_meta_tainted(side));
+    bool is_tainted = is_operand_tainted(l) || is_operand_tainted(r);
     PyObject* result = run();
     if (result == nullptr) {
       lose("a comparison that raised");

@@ -222,6 +222,8 @@ class Recorder {
   Outcome call_torch(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
   bool prepare_torch_argument(Operand o, bool scalars_may_vary);
   bool is_meta_tainted(Operand o);
+  /// The same where the value of a number does not decide about the result, only its type.
+  bool is_operand_tainted(Operand o);
   Outcome finish_torch_result(NodeKind kind, std::span<const ValueId> operands, PyObject* object, int32_t n,
                               PyObject* stolen, bool is_tainted, Operand* out);
   bool has_tensor(Operand o);

@@ -60,6 +60,8 @@ bool Recorder::is_meta_tainted(Operand o) {
   return false;
 }
 
+bool Recorder::is_operand_tainted(Operand o) { return !is_number(o.object) && is_meta_tainted(o); }
+
 bool Recorder::prepare_torch_argument(Operand o, bool scalars_may_vary) {
   if (o.id < 0) return false;
   PyObject* x = o.object;
@@ -143,9 +145,7 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
     operands.push_back(args[i].id);
     any_tensor = any_tensor || has_tensor(args[i]);
     if (host::is_tensor(args[i].object) && !host::is_plain_tensor(args[i].object)) all_plain = false;
-    // Where scalars may vary, their types decide about the result, not their values.
-    const bool is_scalar = scalars_may_vary && is_number(args[i].object);
-    is_tainted = is_tainted || (!is_scalar && is_meta_tainted(args[i]));
+    is_tainted = is_tainted || (scalars_may_vary ? is_operand_tainted(args[i]) : is_meta_tainted(args[i]));
   }
   if (info.is_torch && info.kind == host::TorchCallableKind::Opaque) return call_opaque(callable);
   // Functorch levels and modes give torch calls another meaning; frames can't be left inside them.

@@ -24,7 +24,7 @@ constexpr int kMaxFailures = 3;
 
 /// What the code relies on and no guard of the entry states.
 struct InputFacts {
-  std::vector<const void*> storages;  // as they were: equal where inputs share one
+  std::vector<uint32_t> first_of;  // the first input over the same storage
   std::vector<uint8_t> is_leaf;
   std::vector<uint8_t> is_view;
 };
@@ -33,7 +33,9 @@ class AotRegion final : public entry::RegionRunner {
  public:
   AotRegion(runtime::CompileContext& context, const entry::Entry& entry, const entry::RegionStep& step)
       : context_(context), entry_(entry), step_(step) {}
-  ~AotRegion() override { drop_numbers(); }
+  ~AotRegion() override {
+    for (PyObject* number : numbers_) Py_DECREF(number);
+  }
 
   bool run(PyObject* const* operands, PyObject** results) override {
     if (is_given_up() || !take_numbers(operands)) return false;
@@ -59,7 +61,10 @@ class AotRegion final : public entry::RegionRunner {
       note_python_error("raised");
       return false;
     }
-    failures_ = 0;  // what raises now and then raises in PyTorch, too
+    if (failures_ != 0) {  // what raises now and then raises in PyTorch, too
+      failures_ = 0;
+      failure_.clear();
+    }
     std::copy(outputs.begin(), outputs.end(), results);
     outputs.clear();
     outputs_ = std::move(outputs);
@@ -89,18 +94,29 @@ class AotRegion final : public entry::RegionRunner {
   size_t tensor_count() const { return region().tensors.size(); }
   size_t number_count() const { return region().numbers.size(); }
 
-  static InputFacts describe(std::span<const aot::RegionInput> inputs) {
-    InputFacts facts;
-    for (const aot::RegionInput& input : inputs) {
-      facts.storages.push_back(input.like.storage);
-      facts.is_leaf.push_back(input.like.is_leaf);
-      facts.is_view.push_back(input.like.is_view);
+  // O(n log n): every run that writes to an input asks. The memory is kept.
+  const InputFacts& identify(PyObject* const* operands) {
+    const size_t count = tensor_count();
+    by_storage_.clear();
+    facts_now_.is_leaf.clear();
+    facts_now_.is_view.clear();
+    facts_now_.first_of.resize(count);
+    for (size_t i = 0; i < count; i++) {
+      const host::InputIdentity input = host::identify_input(operands[i]);
+      by_storage_.emplace_back(input.storage, static_cast<uint32_t>(i));
+      facts_now_.is_leaf.push_back(input.is_leaf);
+      facts_now_.is_view.push_back(input.is_view);
     }
-    return facts;
+    std::sort(by_storage_.begin(), by_storage_.end());
+    for (size_t i = 0, first = 0; i < count; i++) {
+      if (by_storage_[i].first != by_storage_[first].first) first = i;
+      facts_now_.first_of[by_storage_[i].second] = by_storage_[first].second;
+    }
+    return facts_now_;
   }
 
   bool needs_check(const Variant& variant) const {
-    if (!context_.is_native() || context_.options.validate == base::Validate::Off) return false;
+    if (variant.native == nullptr || context_.options.validate == base::Validate::Off) return false;
     return !variant.is_checked || context_.options.validate == base::Validate::Always;
   }
 
@@ -144,35 +160,39 @@ class AotRegion final : public entry::RegionRunner {
     return false;
   }
 
-  static bool is_symbolic_kind(PyObject* number) { return PyFloat_CheckExact(number) || PyLong_CheckExact(number); }
+  // Code takes numbers as float64 and int64.
+  static bool can_be_symbolic(PyObject* number) {
+    if (PyFloat_CheckExact(number)) return true;
+    int overflow = 0;
+    return PyLong_CheckExact(number) && (PyLong_AsLongLongAndOverflow(number, &overflow), overflow == 0);
+  }
 
   // Numbers are constants of the code at first, but for those that steps compute. One that takes another value becomes
   // an input of new code; one that cannot be one runs outside from then on.
   bool take_numbers(PyObject* const* operands) {
     PyObject* const* now = operands + tensor_count();
-    if (!has_numbers_) {
-      has_numbers_ = true;
+    if (numbers_.size() < number_count()) {
       const trace::Trace& trace = entry_.trace();
       for (size_t i = 0; i < number_count(); i++) {
         numbers_.push_back(Py_NewRef(now[i]));
         const bool is_late = !trace.values[region().numbers[i]].is_pre;
         is_symbolic_.push_back(is_late);
         if (is_late) symbolic_.push_back(static_cast<int32_t>(i));
-        if (is_late && !is_symbolic_kind(now[i])) varying_.push_back(static_cast<int32_t>(i));
+        if (is_late && !can_be_symbolic(now[i])) varying_.push_back(static_cast<int32_t>(i));
       }
       return varying_.empty();
     }
     std::vector<int32_t> changed;
-    bool can_be_symbolic = true;
+    bool can_follow = true;
     for (size_t i = 0; i < numbers_.size(); i++) {
-      if (is_symbolic_[i] != 0 ? Py_TYPE(now[i]) == Py_TYPE(numbers_[i]) : guards::equals_exactly(now[i], numbers_[i]))
-        continue;
+      const bool is_same_type = Py_TYPE(now[i]) == Py_TYPE(numbers_[i]);
+      const bool is_symbolic = is_symbolic_[i] != 0;
+      if (is_symbolic ? is_same_type && can_be_symbolic(now[i]) : guards::equals_exactly(now[i], numbers_[i])) continue;
       changed.push_back(static_cast<int32_t>(i));
-      can_be_symbolic = can_be_symbolic && is_symbolic_[i] == 0 && is_symbolic_kind(now[i]) &&
-                        Py_TYPE(now[i]) == Py_TYPE(numbers_[i]);
+      can_follow = can_follow && !is_symbolic && is_same_type && can_be_symbolic(now[i]);
     }
     if (changed.empty()) return true;
-    if (!can_be_symbolic) {
+    if (!can_follow) {
       varying_ = changed;
       return false;
     }
@@ -185,11 +205,6 @@ class AotRegion final : public entry::RegionRunner {
     return true;
   }
 
-  void drop_numbers() {
-    for (PyObject* number : numbers_) Py_DECREF(number);
-    numbers_.clear();
-  }
-
   std::shared_ptr<Variant> find_variant(PyObject* const* operands) {
     for (const std::shared_ptr<Variant>& variant : variants_) {
       if (fits_facts(*variant, operands)) return variant;
@@ -198,22 +213,14 @@ class AotRegion final : public entry::RegionRunner {
   }
 
   // Only where an input is written to or returned as a view does it matter who shares a storage.
-  bool fits_facts(const Variant& variant, PyObject* const* operands) const {
+  bool fits_facts(const Variant& variant, PyObject* const* operands) {
     const aot::AliasFacts& facts = variant.code->trace().alias_facts;
     if (!facts.needs_storage_identity && facts.no_views.empty()) return true;
-    std::vector<aot::RegionInput> inputs = list_inputs(operands);
-    const InputFacts now = describe(inputs);
-    if (now.is_leaf != variant.facts.is_leaf) return false;
+    const InputFacts& now = identify(operands);
     for (uint32_t i : facts.no_views) {
       if (now.is_view[i]) return false;
     }
-    for (size_t i = 0; i < now.storages.size(); i++) {
-      for (size_t k = i + 1; k < now.storages.size(); k++) {
-        const bool shared = now.storages[i] == now.storages[k];
-        if (shared != (variant.facts.storages[i] == variant.facts.storages[k])) return false;
-      }
-    }
-    return true;
+    return now.is_leaf == variant.facts.is_leaf && now.first_of == variant.facts.first_of;
   }
 
   std::vector<aot::RegionInput> list_inputs(PyObject* const* operands) const {
@@ -247,7 +254,7 @@ class AotRegion final : public entry::RegionRunner {
         return nullptr;
       }
     }
-    variant.facts = describe(inputs);
+    variant.facts = identify(operands);
     for (int32_t i : symbolic_) {
       aot::RegionInput& input = inputs.emplace_back();
       input.number =
@@ -267,10 +274,7 @@ class AotRegion final : public entry::RegionRunner {
       return nullptr;
     }
     variant.code = std::move(code).value();
-    const aot::TracedCode::Counts counts = variant.code->counts();
-    variant.text = variant.native != nullptr
-                       ? describe(variant.native->counts())
-                       : "a graph of " + std::to_string(counts.inference_instructions) + " operations";
+    variant.text = variant.native != nullptr ? describe(variant.native->counts()) : describe(variant.code->counts());
     variants_.push_back(made);
     return made;
   }
@@ -290,12 +294,12 @@ class AotRegion final : public entry::RegionRunner {
 
   base::Result<std::shared_ptr<aot::TracedCode>> make_code(Variant& variant, std::span<const aot::RegionInput> inputs) {
     const host::EntryState state = host::EntryState::capture();
-    if (!context_.is_native()) {
+    const bool is_native = context_.is_native() && find_native_engine();
+    if (!is_native) {
       return aot::make_traced_code(context_.trace_context(), variant.nodes, inputs, state,
                                    std::make_shared<aot::BoxedMaker>());
     }
-    auto engine = find_native_engine();
-    variant.native = std::make_shared<NativeMaker>(engine ? engine.value() : nullptr, context_.options);
+    variant.native = std::make_shared<NativeMaker>(context_.options);
     aot::TracedOptions options;
     options.partition = passes::PartitionMode::MinCut;
     options.is_simplified = options.is_decomposed = true;
@@ -303,6 +307,10 @@ class AotRegion final : public entry::RegionRunner {
     const NativeCounts& counts = variant.native->counts();
     move_seconds(runtime::Phase::Schedule, counts.schedule_ns);
     move_seconds(runtime::Phase::Codegen, counts.codegen_ns);
+    if (counts.failed_kernels > 0 && context_.statistics.failed_kernels == 0) {
+      base::write_message(context_.name + ": a kernel could not be compiled, PyTorch's run instead: " + counts.failure);
+    }
+    context_.statistics.failed_kernels += counts.failed_kernels;
     return code;
   }
 
@@ -311,6 +319,12 @@ class AotRegion final : public entry::RegionRunner {
     const double seconds = static_cast<double>(time_ns) * 1e-9;
     context_.statistics.seconds(phase) += seconds;
     context_.statistics.seconds(runtime::Phase::Aot) -= seconds;
+  }
+
+  std::string describe(const aot::TracedCode::Counts& counts) const {
+    std::string text = "a graph of " + std::to_string(counts.inference_instructions) + " operations";
+    if (context_.is_native()) text += " of PyTorch's: this build has no code generator";
+    return text;
   }
 
   static std::string describe(const NativeCounts& counts) {
@@ -335,11 +349,12 @@ class AotRegion final : public entry::RegionRunner {
   const entry::Entry& entry_;
   const entry::RegionStep& step_;
   std::vector<std::shared_ptr<Variant>> variants_;
-  std::vector<PyObject*> inputs_, outputs_;  // between two runs: their memory
-  bool has_numbers_ = false;
-  std::vector<PyObject*> numbers_;    // as they were first; strong
-  std::vector<uint8_t> is_symbolic_;  // by number
-  std::vector<int32_t> symbolic_;     // those that are inputs of the code
+  std::vector<PyObject*> inputs_, outputs_;                   // between two runs: their memory
+  InputFacts facts_now_;                                      // the same
+  std::vector<std::pair<const void*, uint32_t>> by_storage_;  // the same
+  std::vector<PyObject*> numbers_;                            // as they were first; strong
+  std::vector<uint8_t> is_symbolic_;                          // by number
+  std::vector<int32_t> symbolic_;                             // those that are inputs of the code
   std::string failure_;
   std::vector<int32_t> varying_;
   int failures_ = 0;

@@ -38,15 +38,13 @@ class CpuEngine final : public NativeEngine {
         arenas_(std::make_shared<host::ArenaPool>()) {}
   ~CpuEngine() override { stop(); }
 
-  base::Result<Compiled> compile(const std::vector<kernel::Kernel>& kernels) override {
-    Compiled result;
-    result.functions = std::make_shared<host::KernelTable>(kernels.size());
+  base::Result<std::shared_ptr<host::KernelTable>> compile(const std::vector<kernel::Kernel>& kernels) override {
+    auto functions = std::make_shared<host::KernelTable>(kernels.size());
     for (size_t i = 0; i < kernels.size(); i++) {
       const base::Hash128 full_key = codegen::get_code_key(kernels[i], target_, Tier::Full);
       std::shared_ptr<toolchain::LoadedCode> code = linker_->find(full_key);
       if (code != nullptr) {
-        ++result.found;
-        set(*result.functions, i, std::move(code));
+        set(*functions, i, std::move(code));
         continue;
       }
       code = linker_->find(codegen::get_code_key(kernels[i], target_, Tier::Quick));
@@ -54,22 +52,14 @@ class CpuEngine final : public NativeEngine {
         auto made = make(quick_, kernels[i], Tier::Quick);
         if (!made) return made.unsupported();
         code = std::move(made).value();
-        ++result.made;
-      } else {
-        ++result.found;
       }
-      set(*result.functions, i, std::move(code));
-      enqueue({kernels[i], full_key, result.functions, i});
+      set(*functions, i, std::move(code));
+      enqueue({kernels[i], full_key, functions, i});
     }
-    return result;
+    return functions;
   }
 
   std::shared_ptr<host::ArenaPool> arenas() override { return arenas_; }
-
-  void wait() override {
-    std::unique_lock lock(queue_mutex_);
-    idle_.wait(lock, [&] { return (queue_.empty() && !is_busy_) || is_stopped_; });
-  }
 
   void stop() {
     {
@@ -121,12 +111,9 @@ class CpuEngine final : public NativeEngine {
       if (is_stopped_) return;
       Job job = std::move(queue_.front());
       queue_.pop_front();
-      is_busy_ = true;
       lock.unlock();
       improve(job);
       lock.lock();
-      is_busy_ = false;
-      if (queue_.empty()) idle_.notify_all();
     }
   }
 
@@ -148,10 +135,9 @@ class CpuEngine final : public NativeEngine {
   std::unique_ptr<toolchain::Linker> linker_;
   std::shared_ptr<host::ArenaPool> arenas_;
   std::mutex queue_mutex_;
-  std::condition_variable work_, idle_;
+  std::condition_variable work_;
   std::deque<Job> queue_;
   std::thread worker_;
-  bool is_busy_ = false;
   bool is_stopped_ = false;
 };
 

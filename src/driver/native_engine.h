@@ -20,18 +20,13 @@ class NativeEngine {
  public:
   virtual ~NativeEngine() = default;
 
-  struct Compiled {
-    std::shared_ptr<host::KernelTable> functions;  // one for each kernel
-    uint32_t made = 0;                             // compiled now
-    uint32_t found = 0;                            // loaded before
-  };
-  virtual base::Result<Compiled> compile(const std::vector<kernel::Kernel>& kernels) = 0;
+  /// One function for each kernel.
+  virtual base::Result<std::shared_ptr<host::KernelTable>> compile(const std::vector<kernel::Kernel>& kernels) = 0;
   virtual std::shared_ptr<host::ArenaPool> arenas() = 0;
-  /// Waits until the background thread has nothing to do.
-  virtual void wait() = 0;
 };
 
-/// The engine of this process. Unsupported in a build without a code generator. Needs the GIL.
+/// The engine of this process; ask each time: after a fork it is another one. Unsupported in a build without a code
+/// generator. Needs the GIL.
 base::Result<NativeEngine*> find_native_engine();
 
 }  // namespace reprise::driver

@@ -80,64 +80,58 @@ bool fails_behind_write(const schedule::Plan& plan) {
   return false;
 }
 
-}  // namespace
+// A plan that does not write to inputs where something could still fail.
+base::Result<schedule::Plan> plan_writes_last(const graph::Graph& graph, schedule::Options options) {
+  auto plan = schedule::make_plan(graph, options);
+  if (!plan || !fails_behind_write(plan.value())) return plan;
+  options.write_inputs = false;
+  return schedule::make_plan(graph, options);
+}
 
-base::Result<std::unique_ptr<host::RegionProgram>> NativeMaker::make(const graph::Graph& graph,
-                                                                     const host::TraceConstants& constants) {
-  schedule::Options options;
-  options.only_extern = engine_ == nullptr;
-  options.keep_rounding = options_.numerics == base::Numerics::Eager;
-  const uint64_t start = now_ns();
-  auto made = schedule::make_plan(graph, options);
-  if (!made) return made.unsupported();
-  schedule::Plan plan = std::move(made).value();
-  if (fails_behind_write(plan)) {
-    options.write_inputs = false;
-    auto again = schedule::make_plan(graph, options);
-    if (!again) return again.unsupported();
-    plan = std::move(again).value();
-  }
-  inject_fault(plan);
-  uint64_t planned = now_ns();
-  std::shared_ptr<host::KernelTable> functions;
-  if (!plan.kernels.empty()) {
-    auto compiled = engine_->compile(plan.kernels);
-    if (compiled) {
-      functions = compiled.value().functions;
-      counts_.compiled += compiled.value().made;
-      counts_.found += compiled.value().found;
-    } else {
-      // One kernel that cannot be made: torch's kernels run the graph.
-      ++counts_.failed_kernels;
-      counts_.failure = compiled.unsupported().text;
-      base::write_log(base::LogWord::Codegen, "a kernel was not compiled: " + counts_.failure);
-      options.only_extern = true;
-      options.write_inputs = false;
-      auto again = schedule::make_plan(graph, options);
-      if (!again) return again.unsupported();
-      plan = std::move(again).value();
-    }
-  }
-  if (functions == nullptr) functions = std::make_shared<host::KernelTable>(0);
-  counts_.schedule_ns += planned - start;
-  counts_.codegen_ns += now_ns() - planned;
+void log_plan(const schedule::Plan& plan) {
   if (base::is_log_enabled(base::LogWord::Kernel)) {
     for (const kernel::Kernel& kernel : plan.kernels) base::write_log(base::LogWord::Kernel, kernel::print(kernel));
   }
   if (base::is_log_enabled(base::LogWord::Schedule)) {
     base::write_log(base::LogWord::Schedule, program::print(plan.program));
   }
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<host::RegionProgram>> NativeMaker::make(const graph::Graph& graph,
+                                                                     const host::TraceConstants& constants) {
+  auto engine = find_native_engine();
+  if (!engine) return engine.unsupported();
+  schedule::Options options;
+  options.keep_rounding = options_.numerics == base::Numerics::Eager;
+  const uint64_t start = now_ns();
+  auto plan = plan_writes_last(graph, options);
+  if (!plan) return plan.unsupported();
+  inject_fault(plan.value());
+  const uint64_t planned = now_ns();
+  auto functions = engine.value()->compile(plan.value().kernels);
+  if (!functions) {
+    // One kernel that cannot be made: torch's kernels run the graph.
+    ++counts_.failed_kernels;
+    counts_.failure = functions.unsupported().text;
+    options.only_extern = true;
+    plan = plan_writes_last(graph, options);
+    if (!plan) return plan.unsupported();
+    functions = std::make_shared<host::KernelTable>(0);
+  }
+  counts_.schedule_ns += planned - start;
+  counts_.codegen_ns += now_ns() - planned;
+  log_plan(plan.value());
   std::vector<uint32_t> constant_indices;
   for (const graph::Constant& constant : graph.constants) constant_indices.push_back(constant.host_index);
-  std::shared_ptr<host::ArenaPool> arenas =
-      engine_ != nullptr ? engine_->arenas() : std::make_shared<host::ArenaPool>();
-  auto program =
-      host::NativeProgram::make(plan.program, std::move(functions), std::move(arenas), constants, constant_indices);
+  auto program = host::NativeProgram::make(plan.value().program, std::move(functions).value(), engine.value()->arenas(),
+                                           constants, constant_indices);
   if (!program) return program.unsupported();
   ++counts_.programs;
-  counts_.native_ops += plan.statistics.native_ops;
-  counts_.extern_ops += plan.statistics.extern_ops;
-  counts_.kernels += plan.statistics.launches;
+  counts_.native_ops += plan.value().statistics.native_ops;
+  counts_.extern_ops += plan.value().statistics.extern_ops;
+  counts_.kernels += plan.value().statistics.launches;
   return std::unique_ptr<host::RegionProgram>(std::move(program).value());
 }
 

@@ -26,15 +26,13 @@ struct NativeCounts {
 
 class NativeMaker final : public aot::ProgramMaker {
  public:
-  /// `engine`: nullptr: library calls only.
-  NativeMaker(NativeEngine* engine, const base::Options& options) : engine_(engine), options_(options) {}
+  explicit NativeMaker(const base::Options& options) : options_(options) {}
 
   base::Result<std::unique_ptr<host::RegionProgram>> make(const graph::Graph& graph,
                                                           const host::TraceConstants& constants) override;
   const NativeCounts& counts() const { return counts_; }
 
  private:
-  NativeEngine* engine_;
   base::Options options_;
   NativeCounts counts_;
 };

@@ -40,6 +40,20 @@ def test_a_mistake_in_kernels_is_found(fault, monkeypatch, capfd):
     assert capfd.readouterr().err.count("native code is not used") == found
 
 
+def test_inputs_that_repeat_their_elements(monkeypatch):
+    monkeypatch.setenv("REPRISE_TEST_FAULT", "wrong_factor")
+
+    def f(x, y):
+        return torch.exp(x) * y * 1.5
+
+    compiled = reprise.compile(f)
+    for seed in range(3):
+        x, y = inputs(seed)
+        x = x[:1].expand(33, 65)
+        assert torch.equal(compiled(x, y), f(x, y))
+    assert reprise.explain(compiled)(x, y).counters["failed_checks"] == 1
+
+
 def test_without_the_check_mistakes_are_seen(monkeypatch):
     monkeypatch.setenv("REPRISE_TEST_FAULT", "swapped_sign")
     compiled = reprise.compile(program, options={"validate": "off"})

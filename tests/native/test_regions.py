@@ -50,6 +50,28 @@ def test_a_number_changes_its_type():
             torch.testing.assert_close(got, want)
 
 
+def test_a_number_grows_out_of_an_int64():
+    holder = Holder()
+
+    def f(x):
+        return (x * holder.shift).relu() + holder.shift
+
+    compiled = compile_native(f)
+    x = torch.rand(4)
+    for shift in (2, 2, 3, 2**62, 2**70, 5):
+        holder.shift = shift
+        found = []
+        for function in (f, compiled):
+            try:
+                found.append(function(x))
+            except Exception as error:  # noqa: BLE001
+                found.append(type(error))
+        if isinstance(found[0], torch.Tensor):
+            torch.testing.assert_close(found[1], found[0])
+        else:
+            assert found[1] is found[0]
+
+
 def test_a_number_that_is_a_size_runs_outside():
     holder = Holder()
 
@@ -95,6 +117,35 @@ def test_an_index_out_of_range_raises_as_in_eager(bad):
         else:
             torch.testing.assert_close(compiled(table, index, counter), f(table, index, twin))
         assert torch.equal(counter, twin)
+
+
+def test_a_region_that_raised_and_works_again_says_so():
+    def f(table, index):
+        return torch.nn.functional.embedding(index, table) * 2
+
+    compiled = compile_native(f)
+    table, good = torch.randn(10, 4), torch.tensor([1, 2])
+    for index in (good, good, torch.tensor([1, 10]), good):
+        try:
+            compiled(table, index)
+        except IndexError:
+            pass
+    assert "native code" in regions(compiled, table, good)[0]
+
+
+def test_which_inputs_share_memory_may_change():
+    def f(x, y):
+        x.add_(1)
+        return x * 2 + y
+
+    compiled = compile_native(f)
+    for case in (0, 0, 1, 0, 2, 1, 2):
+        found = []
+        for function in (f, compiled):
+            base = torch.arange(6.0)
+            pairs = ((base[:3], base[3:].clone()), (base[:3], base[:3]), (base[:3], base[1:4]))
+            found.append((function(*pairs[case]), base))
+        assert torch.equal(found[0][0], found[1][0]) and torch.equal(found[0][1], found[1][1])
 
 
 def test_results_never_share_the_memory_of_later_runs():

@@ -1,7 +1,6 @@
 #include "host/torch/check_region.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Dispatch.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "host/torch/python_errors_impl.h"
+#include "host/torch/scalar_values_impl.h"
 #include "host/torch/trace_tensor_impl.h"
 
 namespace reprise::host {
@@ -149,19 +149,18 @@ class Checker {
       return {RegionCheck::Outcome::NotChecked, std::move(obstacle)};
     }
     Results want, got;
-    bool ok = true;
-    const at::Tensor random = plan_.is_random ? random_state() : at::Tensor();
-    ok = run_guarded([&] {
+    const at::Tensor random = plan_.is_random ? get_rng_state() : at::Tensor();
+    const bool ok = run_guarded([&] {
       want = run_once(false);
-      if (random.defined()) set_random_state(random);
+      if (random.defined()) set_rng_state(random);
       got = run_once(true);
       check.text = compare(got, want, Results());
       if (check.text.empty()) return;
       has_noise_ = true;
-      if (random.defined()) set_random_state(random);
+      if (random.defined()) set_rng_state(random);
       check.text = compare(got, want, run_once(false));
     });
-    if (random.defined()) set_random_state(random);
+    if (random.defined()) set_rng_state(random);
     if (!ok) {
       PyErr_Clear();
       return {RegionCheck::Outcome::Raised, {}};
@@ -171,17 +170,6 @@ class Checker {
   }
 
  private:
-  static at::Tensor random_state() {
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
-    const std::lock_guard lock(generator.mutex());
-    return generator.get_state();
-  }
-  static void set_random_state(const at::Tensor& state) {
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
-    const std::lock_guard lock(generator.mutex());
-    generator.set_state(state);
-  }
-
   static bool is_number(PyObject* object) { return PyFloat_CheckExact(object) || PyLong_CheckExact(object); }
 
   std::string find_obstacle() const {
@@ -240,7 +228,7 @@ class Checker {
       if (has_noise_ && leaf.is_floating_point()) {
         const at::NoGradGuard no_grad;
         const at::Tensor factors = make_pattern(leaf).mul_(kNoiseEpsilons * epsilon_of(leaf.scalar_type())).add_(1);
-        leaf = copy_of(leaf).mul_(factors);
+        leaf = leaf.mul(factors.to(leaf.scalar_type()));  // dense strides are kept
       }
       leaf.set_requires_grad(original.requires_grad());
       const at::AutoGradMode with_grad(true);

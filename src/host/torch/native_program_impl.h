@@ -34,7 +34,6 @@ struct NativeSlot {
   bool needs_tensor = false;  // a library call, a copy or the caller gets it; else its address is enough
   TraceValueKind number_kind = TraceValueKind::Float;
   c10::ScalarType dtype = c10::ScalarType::Float;
-  c10::Device device = c10::kCPU;
   size_t element_bytes = 0;
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;

@@ -99,17 +99,6 @@ class Maker {
 
   // --- library calls
 
-  static std::optional<ScalarOp> find_scalar_op(std::string_view name) {
-    static constexpr std::pair<std::string_view, ScalarOp> kRows[] = {
-#define X(id, text, arity, result) {text, ScalarOp::id},
-#include "host/torch/scalar_ops.def"
-    };
-    for (const auto& [text, op] : kRows) {
-      if (text == name) return op;
-    }
-    return std::nullopt;
-  }
-
   void add_call(const Step& source, NativeStep& step) {
     if (const auto scalar_op = find_scalar_op(source.op)) {
       step.scalar_op = *scalar_op;

@@ -1,9 +1,7 @@
 #include <ATen/ops/empty.h>
-#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "host/torch/boxed_call_impl.h"
 #include "host/torch/native_program_impl.h"

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,7 @@ enum class ScalarOp : uint8_t {
 #include "host/torch/scalar_ops.def"
 };
 const char* text_of(ScalarOp op);  // "scalar::add", "rng::get"
+std::optional<ScalarOp> find_scalar_op(std::string_view text);
 
 /// torch's numbers of dtypes and devices; nothing where types/ has no row.
 std::optional<types::DType> dtype_of_torch(int torch_number);

@@ -1,6 +1,5 @@
 #include "host/torch/region_node.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -17,6 +16,7 @@
 #include "base/hash.h"
 #include "host/torch/boxed_call_impl.h"
 #include "host/torch/python_errors_impl.h"
+#include "host/torch/scalar_values_impl.h"
 #include "host/torch/trace_tensor_impl.h"
 #include "host/torch/version_autograd_impl.h"
 
@@ -50,17 +50,6 @@ class WithoutGil {
  private:
   PyThreadState* thread_;
 };
-
-at::Tensor get_rng_state() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  return generator.get_state();
-}
-void set_rng_state(const at::Tensor& state) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  generator.set_state(state);
-}
 
 bool has_strides(const at::Tensor& tensor, const std::vector<int64_t>& strides) {
   for (int64_t d = 0; d < tensor.dim(); d++) {

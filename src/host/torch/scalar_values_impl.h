@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
 #include <span>
@@ -20,6 +21,10 @@ c10::IValue as_wrapped(const c10::IValue& number);
 
 /// A number that was kept as a tensor without dimensions.
 c10::IValue number_of(const at::Tensor& tensor, TraceValueKind kind);
+
+/// Of the CPU's generator.
+at::Tensor get_rng_state();
+void set_rng_state(const at::Tensor& state);
 
 c10::IValue run_scalar_op(ScalarOp op, std::span<const c10::IValue> args);
 

@@ -134,17 +134,27 @@ c10::IValue number_of(const at::Tensor& tensor, TraceValueKind kind) {
   }
 }
 
+at::Tensor get_rng_state() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+void set_rng_state(const at::Tensor& state) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  generator.set_state(state);
+}
+
 c10::IValue run_scalar_op(ScalarOp op, std::span<const c10::IValue> args) {
   if (op == ScalarOp::Item) {
     const c10::Scalar value = args[0].toTensor().item();
     if (value.isFloatingPoint()) return {value.toDouble()};
     return value.isBoolean() ? c10::IValue(value.toBool()) : c10::IValue(value.toLong());
   }
-  if (op == ScalarOp::RngGet || op == ScalarOp::RngSet) {
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
-    const std::lock_guard lock(generator.mutex());
-    if (op == ScalarOp::RngGet) return generator.get_state();
-    generator.set_state(args[0].toTensor());
+  if (op == ScalarOp::RngGet) return get_rng_state();
+  if (op == ScalarOp::RngSet) {
+    set_rng_state(args[0].toTensor());
     return {};
   }
   return compute_number(op, args[0], args.size() > 1 ? args[1] : c10::IValue());

@@ -164,6 +164,17 @@ const char* text_of(ScalarOp op) {
   return kTexts[static_cast<size_t>(op)];
 }
 
+std::optional<ScalarOp> find_scalar_op(std::string_view text) {
+  static constexpr std::pair<std::string_view, ScalarOp> kRows[] = {
+#define X(name, text, arity, result) {text, ScalarOp::name},
+#include "host/torch/scalar_ops.def"
+  };
+  for (const auto& [row, op] : kRows) {
+    if (row == text) return op;
+  }
+  return std::nullopt;
+}
+
 c10::SymNode add_symbolic_op(ScalarOp op, std::span<const OpArg> args, TraceValueKind kind) {
   TraceRun::State* state = current_trace();
   TORCH_CHECK(state != nullptr, "reprise: a symbolic scalar outlived its region");

@@ -25,6 +25,7 @@ namespace {
 
 const OpInfo* find_op(std::string_view) { return nullptr; }
 const char* text_of(ScalarOp) { fail(); }
+std::optional<ScalarOp> find_scalar_op(std::string_view) { return std::nullopt; }
 std::optional<types::DType> dtype_of_torch(int) { return std::nullopt; }
 int torch_number_of(types::DType) { fail(); }
 std::optional<types::Device> device_of_torch(int, int) { return std::nullopt; }
@@ -41,6 +42,7 @@ TraceConstants& TraceConstants::operator=(TraceConstants&&) noexcept = default;
 size_t TraceConstants::size() const { return 0; }
 std::string find_trace_obstacle() { return "a build without torch"; }
 TraceInput describe_input(PyObject*) { return {}; }
+InputIdentity identify_input(PyObject*) { fail(); }
 TraceRun::TraceRun(TraceContext&, OpSink&, const EntryState&) { fail(); }
 TraceRun::~TraceRun() = default;
 PyObject* TraceRun::add_input(const TraceInput&) { fail(); }

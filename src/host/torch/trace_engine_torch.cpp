@@ -38,6 +38,11 @@ bool has_new_history(const at::Tensor& tensor) {
   return function != nullptr && dynamic_cast<GradientSink*>(function.get()) == nullptr;
 }
 
+InputIdentity identify_input(PyObject* object) {
+  const at::Tensor& tensor = THPVariable_Unpack(object);
+  return {tensor.storage().unsafeGetStorageImpl(), tensor.is_leaf(), tensor.is_view()};
+}
+
 TraceInput describe_input(PyObject* object) {
   const at::Tensor& tensor = THPVariable_Unpack(object);
   TraceInput input;

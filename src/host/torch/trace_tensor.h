@@ -107,6 +107,15 @@ struct TraceInput {
 };
 TraceInput describe_input(PyObject* tensor);
 
+/// What tells an input of equal metadata from another.
+struct InputIdentity {
+  const void* storage = nullptr;
+  bool is_leaf = true;
+  bool is_view = false;
+};
+/// Of what describe_input() supports.
+InputIdentity identify_input(PyObject* tensor);
+
 /// What a run may know of a tensor of its own.
 struct TracedTensor {
   TraceValueId value = kNoTraceValue;  // kNoTraceValue: not a trace tensor
