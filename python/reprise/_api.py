@@ -21,7 +21,7 @@ def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend="native
     fn_or_module: a function, method, functools.partial, callable object or torch.nn.Module. What is returned behaves
         as the original: name, signature, attributes, `isinstance` of a module, its state_dict, pickles and copies.
     fullgraph: raise GraphBreak, before the offending operation runs, where the program would leave compiled code.
-    dynamic: sizes are symbolic from the second value on (None), at once (True) or never (False).
+    dynamic: sizes are left open from the second value on (None), at once (True) or never (False).
     backend: "native"; "eager": recorded PyTorch calls are replayed one by one; "aot_eager": runs of them become
         graphs, forward and backward, of PyTorch's kernels; a name given by register_backend, or a callable that takes
         (torch.fx.GraphModule, example_inputs) and returns a callable on the same tensors.

@@ -529,6 +529,13 @@ Outcome Recorder::get_tensor_attribute(Operand o, PyObject* name, PyObject* desc
   CCall bracket(*this);
   if (kind == host::TensorAttributeKind::Metadata && is_plain && !facts_[o.id].is_meta_tainted) {
     if (!know_tensor(o)) return Outcome::Stop;
+    if (facts_[o.id].varies) {
+      if (PyUnicode_CompareWithASCIIString(name, "shape") == 0) {
+        *out = read_shape(o, host::SizeRead::Size);
+        return out->object != nullptr ? Outcome::Done : Outcome::Raised;
+      }
+      if (PyUnicode_CompareWithASCIIString(name, "nbytes") == 0 && !fix_sizes(o)) return Outcome::Stop;
+    }
     PyObject* value =
         Py_TYPE(descriptor)->tp_descr_get(descriptor, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object)));
     if (value == nullptr) return Outcome::Raised;
@@ -585,6 +592,10 @@ Outcome Recorder::set_tensor_attribute(Operand o, PyObject* name, Operand value)
     return Outcome::Raised;
   }
   if (bracket.saw_callback()) forget_after_callback();
+  if (name != names().grad) {
+    metadata_written_ = true;
+    sizes_.clear();
+  }
   if (HeapObject* object = active_ ? heap_of(o) : nullptr) {
     object->items.set(name, value.id);
     note_effect(object);

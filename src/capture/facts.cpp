@@ -54,7 +54,9 @@ ValueId Recorder::emit(NodeKind kind, std::span<const ValueId> operands, PyObjec
   if (!is_pre && category != Category::Root && category != Category::Alloc) snapshot = error_snapshot();
   ValueId id = trace_->add_node(kind, operands, object, n, is_pre);
   trace_->values[id].snapshot = snapshot;
-  facts_.emplace_back();
+  const bool varies = follows_from_sizes(kind, operands, is_pre);
+  trace_->values[id].varies = varies;
+  facts_.emplace_back().varies = varies;
   if (category == Category::Mutate || category == Category::Tensor || category == Category::State)
     note_effect_node(kind, id);
   if (static_cast<int64_t>(trace_->items.size()) > options_.max_items) {
@@ -115,6 +117,8 @@ bool Recorder::know_type(Operand o) {
   if (!guard(o.id, FactKind::Type, reinterpret_cast<PyObject*>(Py_TYPE(o.object)))) return false;
   facts_[o.id].type = Py_TYPE(o.object);
   facts_[o.id].is_present = true;
+  if (PyLong_CheckExact(o.object) && is_pre(o.id) && find_varying(o) != 0)
+    facts_[o.id].varies = trace_->values[o.id].varies = true;
   return true;
 }
 
@@ -161,9 +165,17 @@ bool Recorder::know_tensor(Operand o) {
   if (known.is_meta_known) return true;
   if (known.constant != nullptr || is_pre(o.id) || known.is_meta_tainted || known.type == nullptr) {
     trace_->tensor_metas.push_back(host::make_tensor_meta(o.object));
+    const auto meta = static_cast<int64_t>(trace_->tensor_metas.size()) - 1;
     if (!know_type(o)) return false;
-    if (!guard(o.id, FactKind::TensorMeta, nullptr, static_cast<int64_t>(trace_->tensor_metas.size()) - 1))
-      return false;
+    const uint64_t varying = find_varying(o);
+    if (!guard(o.id, varying != 0 ? FactKind::TensorLike : FactKind::TensorMeta, nullptr, meta)) return false;
+    if (varying != 0) {
+      facts_[o.id].varies = trace_->values[o.id].varies = true;
+      const size_t count = trace_->tensor_metas[meta]->dim_count();
+      for (size_t i = 0; i < count; i++) {
+        if (((varying >> i) & 1) == 0 && !fix_size(o, static_cast<int32_t>(i))) return false;
+      }
+    }
   }
   Facts& now = facts_[o.id];
   now.is_meta_known = true;

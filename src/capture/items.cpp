@@ -20,6 +20,10 @@ Outcome Recorder::length(Operand v, Operand* out) {
   PyTypeObject* type = Py_TYPE(o);
   bool is_tensor = host::is_tensor(o);
   if (is_tensor && !know_tensor(v)) return Outcome::Stop;
+  if (is_tensor && facts_[v.id].varies && !host::tensor_sizes(o).empty()) {
+    *out = read_size(v, host::SizeRead::Size);
+    return out->object != nullptr ? Outcome::Done : Outcome::Raised;
+  }
   if (!is_tensor && !is_constant(v.id) && !know_type(v)) return Outcome::Stop;
   if (!is_tensor && (type->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
     bool found;

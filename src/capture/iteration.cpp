@@ -444,7 +444,8 @@ Outcome Recorder::unpack_sequence(Act&, Operand s, int n, Operand* out) {
   if (known != n) return stop("an unpacking of the wrong length");
   if (host::is_tensor(s.object)) {
     // Tensor.__iter__ is Python: unbind, then its elements.
-    if (!know_tensor(s) || facts_[s.id].is_meta_tainted) return stop("an unpacked tensor of unknown size");
+    if (!know_tensor(s) || facts_[s.id].is_meta_tainted || !fix_size(s, 0))
+      return stop("an unpacked tensor of unknown size");
   }
   ModeScope mode(*this, ResumeMode::Never);
   Outcome outcome = all_elements(s, &elements);

@@ -487,6 +487,11 @@ Outcome Recorder::compare_values(int op, Operand l, Operand r, Operand* out) {
   }
   bool l_sequence = PyTuple_Check(l.object) || PyList_Check(l.object);
   bool r_sequence = PyTuple_Check(r.object) || PyList_Check(r.object);
+  if (l_sequence && r_sequence && (op == Py_EQ || op == Py_NE)) {
+    bool is_handled = false;
+    const Outcome outcome = compare_shapes(op == Py_EQ, l, r, out, &is_handled);
+    if (is_handled || outcome != Outcome::Done) return outcome;
+  }
   if (l_sequence && r_sequence) {
     for (Operand side : {l, r}) {
       if (fixed(side)) continue;

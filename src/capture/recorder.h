@@ -26,6 +26,7 @@
 
 #include "base/result.h"
 #include "capture/heap.h"
+#include "host/torch/tensor.h"
 #include "interp/policy.h"
 #include "trace/trace.h"
 
@@ -49,6 +50,7 @@ struct Facts {
   bool are_keys_known = false;
   bool is_meta_known = false;    // tensors: metadata may be folded to constants
   bool is_meta_tainted = false;  // tensors: metadata depends on data (nonzero and what is computed from it)
+  bool varies = false;           // as trace::Value::varies; a tensor: of known type and number of dimensions only
   bool is_code_known = false;    // functions: guarded by Code
   bool is_type_guarded = false;  // constants: the type is a fact of its own (modules)
   ValueId defaults = kNoValue;   // functions: their __defaults__ and __kwdefaults__, once read
@@ -59,6 +61,8 @@ struct RecorderOptions {
   bool is_fullgraph = false;
   int64_t max_items = 1000000;
   int32_t max_back_edges = 1024;
+  /// What took other values in earlier calls, or will: no guard fixes these sizes and ints.
+  const trace::VaryingSources* varying = nullptr;
   /// The function behind a compiled callable and the object bound to it (or nullptr); borrowed. False: it is none.
   bool (*unwrap_compiled)(PyObject* object, PyObject** function, PyObject** self) = nullptr;
 };
@@ -218,6 +222,21 @@ class Recorder {
   Outcome make_exception(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Operand new_plain_object(PyObject* stolen, Operand type);
 
+  // ---- sizes.cpp: tensors and ints whose sizes and values no guard fixes
+  /// The dimensions of a tensor, or bit 0 for an int, that take other values in other calls.
+  uint64_t find_varying(Operand o);
+  bool varies(ValueId id, int depth = 0) const;
+  /// What follows from sizes only, and from nothing else that is late.
+  bool follows_from_sizes(NodeKind kind, std::span<const ValueId> operands, bool is_pre) const;
+  Operand read_size(Operand tensor, host::SizeRead what, int32_t dimension = 0);
+  Operand read_shape(Operand tensor, host::SizeRead what);
+  /// From here on the sizes are those of this recording.
+  bool fix_sizes(Operand tensor);
+  bool fix_size(Operand tensor, int32_t dimension);
+  /// `is_handled` false: the answer does not depend on sizes, or there is no model of it and they are fixed now.
+  Outcome call_size_method(const char* name, const Operand* args, int n, Operand* out, bool* is_handled);
+  Outcome compare_shapes(bool is_equal, Operand l, Operand r, Operand* out, bool* is_handled);
+
   // ---- torch_calls.cpp
   Outcome call_torch(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
   bool prepare_torch_argument(Operand o, bool scalars_may_vary);
@@ -293,7 +312,10 @@ class Recorder {
   bool force_late_ = false;            // the next reads are late whatever their operands are
   bool has_foreign_writes_ = false;  // such Python may have written, and forget_after_callback has not been called yet
   bool had_callbacks_ = false;       // such Python may have written during this recording
-  bool grads_written_ = false;       // .grad of leaves is no longer a function of the entry state
+  bool any_varies_ = false;          // there is a value with Facts::varies
+  bool metadata_written_ = false;    // sizes of tensors are no longer those of the entry state
+  std::unordered_map<uint64_t, ValueId> sizes_;  // by tensor and read
+  bool grads_written_ = false;                   // .grad of leaves is no longer a function of the entry state
   bool exception_is_recorded_ = false;
   int32_t raise_snapshot_ = -1;
   uint64_t start_dict_version_ = 0;

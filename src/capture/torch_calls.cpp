@@ -45,7 +45,7 @@ bool Recorder::is_meta_tainted(Operand o) {
   if (o.id < 0) return true;
   if (facts_[o.id].is_meta_tainted) return true;
   if (is_constant(o.id)) return false;
-  if (is_number(o.object)) return !is_pre(o.id);  // a late number may decide about a shape
+  if (is_number(o.object)) return !is_pre(o.id) && !facts_[o.id].varies;  // a late number may decide about a shape
   if (PyTuple_Check(o.object) || PyList_Check(o.object) || PySlice_Check(o.object)) {
     HeapObject* object = facts_[o.id].heap;
     if (object == nullptr) return false;
@@ -53,7 +53,8 @@ bool Recorder::is_meta_tainted(Operand o) {
       if (id < 0 || is_constant(id)) continue;
       if (facts_[id].is_meta_tainted) return true;
       PyTypeObject* type = facts_[id].type;
-      if (!is_pre(id) && (type == &PyLong_Type || type == &PyFloat_Type || type == nullptr)) return true;
+      if (!is_pre(id) && !facts_[id].varies && (type == &PyLong_Type || type == &PyFloat_Type || type == nullptr))
+        return true;
       if (facts_[id].heap != nullptr && type == &PyTuple_Type && is_meta_tainted({Py_None, id})) return true;
     }
   }
@@ -69,7 +70,8 @@ bool Recorder::prepare_torch_argument(Operand o, bool scalars_may_vary) {
   if (is_constant(o.id)) return true;
   if (is_number(x)) {
     if (!is_pre(o.id)) return facts_[o.id].type != nullptr || know_type(o);
-    return scalars_may_vary ? know_type(o) : make_constant(o);
+    if (!know_type(o)) return false;
+    return scalars_may_vary || facts_[o.id].varies || make_constant(o);
   }
   if (PyTuple_Check(x) || PyList_Check(x)) {
     std::vector<ValueId> ids;
@@ -117,7 +119,7 @@ Outcome Recorder::finish_torch_result(NodeKind kind, std::span<const ValueId> op
     // Types and structure follow from the arguments' metadata, except for None and bools, which a branch will ask for.
     if (stolen != Py_None && !PyBool_Check(stolen)) known.type = Py_TYPE(stolen);
     if (host::is_plain_tensor(stolen)) known.is_meta_known = !is_tainted;
-    if (PyTuple_Check(stolen) || PyList_Check(stolen)) known.is_length_known = !is_tainted;
+    if (PyTuple_Check(stolen) || PyList_Check(stolen)) known.is_length_known = !is_tainted && !known.varies;
   }
   if (stolen == Py_None && kind == NodeKind::TensorCall) {
     *out = {stolen, constant_id(Py_None)};
@@ -157,6 +159,11 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
        name.find("saved_tensors_default_hooks") != std::string::npos);
   if (is_mode) return call_opaque(callable);
   host::TorchCallableKind kind = info.is_torch ? info.kind : host::TorchCallableKind::Sync;
+  if (kind == host::TorchCallableKind::Metadata && all_plain && !is_tainted) {
+    bool is_handled = false;
+    const Outcome outcome = call_size_method(name.c_str(), args, n, out, &is_handled);
+    if (is_handled) return outcome;
+  }
   PyObject* result;
   bool saw_callback;
   {
@@ -193,6 +200,10 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
   if (kind == Kind::Metadata) node = NodeKind::SyncCall;
   if (kind == Kind::StateRead) node = NodeKind::SyncCall;
   Outcome outcome = finish_torch_result(node, operands, kwnames, 0, result, is_tainted, out);
+  if (kind == Kind::MutatesMetadata) {
+    metadata_written_ = true;
+    sizes_.clear();
+  }
   if (kind == Kind::MutatesMetadata && n > 0 && args[0].id >= 0 && active_) {
     // What follows from the arguments' metadata still follows; only a pre fact must not be used for the new state.
     facts_[args[0].id].is_meta_known = true;

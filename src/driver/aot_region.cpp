@@ -1,17 +1,21 @@
 #include "driver/aot_region.h"
 
 #include <algorithm>
+#include <bit>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "aot/traced_code.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "driver/native_maker.h"
 #include "driver/region_nodes.h"
 #include "guards/facts.h"
 #include "host/torch/check_region.h"
 #include "host/torch/region_node.h"
+#include "host/torch/tensor.h"
 #include "runtime/errors.h"
 #include "runtime/statistics.h"
 
@@ -19,7 +23,9 @@ namespace reprise::driver {
 
 namespace {
 
-constexpr size_t kMaxVariants = 4;
+constexpr size_t kMaxVariants = 4;  // for one choice of sizes
+constexpr size_t kMaxSizes = 64;    // that code is kept for; then the one used least recently goes
+constexpr size_t kMaxSeen = 4096;   // sizes that are remembered without code
 constexpr int kMaxFailures = 3;
 
 /// What the code relies on and no guard of the entry states.
@@ -32,15 +38,38 @@ struct InputFacts {
 class AotRegion final : public entry::RegionRunner {
  public:
   AotRegion(runtime::CompileContext& context, const entry::Entry& entry, const entry::RegionStep& step)
-      : context_(context), entry_(entry), step_(step) {}
+      : context_(context), entry_(entry), step_(step) {
+    const std::vector<trace::Value>& values = entry.trace().values;
+    for (size_t i = 0; i < tensor_count(); i++) {
+      if (values[region().tensors[i]].varies) varying_tensors_.push_back(static_cast<uint32_t>(i));
+    }
+    for (trace::ValueId id : region().numbers) {
+      is_size_.push_back(values[id].varies);
+      has_sizes_ = has_sizes_ || values[id].varies;
+    }
+    has_sizes_ = has_sizes_ || !varying_tensors_.empty();
+  }
   ~AotRegion() override {
     for (PyObject* number : numbers_) Py_DECREF(number);
   }
 
   bool run(PyObject* const* operands, PyObject** results) override {
+    refused_guard_ = -1;
     if (is_given_up() || !take_numbers(operands)) return false;
+    if (has_sizes_ && !make_key(operands)) {
+      failures_ = kMaxFailures;
+      failure_ = "a size that is no number";
+      return false;
+    }
     std::shared_ptr<Variant> variant = find_variant(operands);
-    if (variant == nullptr) variant = make_variant(operands);
+    if (variant == nullptr) {
+      if (can_wait()) return run_live(operands, results);
+      variant = make_variant(operands);
+    }
+    if (variant != nullptr && variant->refused_guard >= 0) {
+      refused_guard_ = variant->refused_guard;
+      return false;
+    }
     if (variant == nullptr) {
       // Perhaps without the symbolic numbers: the entry is made again.
       varying_ = symbolic_;
@@ -74,15 +103,23 @@ class AotRegion final : public entry::RegionRunner {
 
   bool is_given_up() const override { return failures_ >= kMaxFailures || !varying_.empty(); }
   std::vector<int32_t> list_varying_numbers() const override { return varying_; }
+  int32_t refused_guard() const override { return refused_guard_; }
 
   std::string describe() const override {
     if (!varying_.empty()) return "a number that is a constant of it varies";
-    return !failure_.empty() ? failure_ : variants_.empty() ? "not run yet" : variants_.front()->text;
+    if (!failure_.empty()) return failure_;
+    if (variants_.empty()) return "not run yet";
+    const std::string& text = variants_.front()->text;
+    return has_sizes_ && variants_.size() > 1 ? text + ", for each of " + std::to_string(variants_.size()) + " sizes"
+                                              : text;
   }
 
  private:
   struct Variant {
     bool is_checked = false;
+    std::vector<int64_t> key;    // the sizes it is for: see make_key
+    int32_t refused_guard = -1;  // there is no code: this fact does not hold for these sizes
+    uint64_t last_used = 0;
     InputFacts facts;
     std::shared_ptr<RegionNodes> nodes;
     std::shared_ptr<NativeMaker> native;  // nullptr: not native
@@ -175,7 +212,7 @@ class AotRegion final : public entry::RegionRunner {
       const trace::Trace& trace = entry_.trace();
       for (size_t i = 0; i < number_count(); i++) {
         numbers_.push_back(Py_NewRef(now[i]));
-        const bool is_late = !trace.values[region().numbers[i]].is_pre;
+        const bool is_late = !trace.values[region().numbers[i]].is_pre && is_size_[i] == 0;
         is_symbolic_.push_back(is_late);
         if (is_late) symbolic_.push_back(static_cast<int32_t>(i));
         if (is_late && !can_be_symbolic(now[i])) varying_.push_back(static_cast<int32_t>(i));
@@ -185,6 +222,7 @@ class AotRegion final : public entry::RegionRunner {
     std::vector<int32_t> changed;
     bool can_follow = true;
     for (size_t i = 0; i < numbers_.size(); i++) {
+      if (is_size_[i] != 0) continue;  // in the key
       const bool is_same_type = Py_TYPE(now[i]) == Py_TYPE(numbers_[i]);
       const bool is_symbolic = is_symbolic_[i] != 0;
       if (is_symbolic ? is_same_type && can_be_symbolic(now[i]) : guards::equals_exactly(now[i], numbers_[i])) continue;
@@ -205,11 +243,82 @@ class AotRegion final : public entry::RegionRunner {
     return true;
   }
 
+  // Sizes and strides of the tensors whose sizes no guard fixes, and the numbers that follow from sizes. False: there
+  // is something else among those.
+  bool make_key(PyObject* const* operands) {
+    key_.clear();
+    for (uint32_t i : varying_tensors_) {
+      for (int64_t size : host::tensor_sizes(operands[i])) key_.push_back(size);
+      for (int64_t stride : host::tensor_strides(operands[i])) key_.push_back(stride);
+    }
+    for (size_t i = 0; i < is_size_.size(); i++) {
+      if (is_size_[i] != 0 && !add_to_key(operands[tensor_count() + i])) return false;
+    }
+    return true;
+  }
+
+  bool add_to_key(PyObject* number) {
+    int overflow = 0;
+    if (PyLong_Check(number)) {
+      key_.push_back(PyLong_AsLongLongAndOverflow(number, &overflow));
+      return overflow == 0;
+    }
+    if (PyFloat_CheckExact(number)) {
+      key_.push_back(std::bit_cast<int64_t>(PyFloat_AS_DOUBLE(number)));
+      return true;
+    }
+    if (number == Py_None) {
+      key_.push_back(-1);
+      return true;
+    }
+    if (!PyTuple_Check(number)) return false;
+    key_.push_back(PyTuple_GET_SIZE(number));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(number); i++) {
+      if (!add_to_key(PyTuple_GET_ITEM(number, i))) return false;
+    }
+    return true;
+  }
+
   std::shared_ptr<Variant> find_variant(PyObject* const* operands) {
     for (const std::shared_ptr<Variant>& variant : variants_) {
-      if (fits_facts(*variant, operands)) return variant;
+      if (has_sizes_ && variant->key != key_) continue;
+      if (variant->refused_guard < 0 && !fits_facts(*variant, operands)) continue;
+      variant->last_used = ++clock_;
+      return variant;
     }
     return nullptr;
+  }
+
+  // Sizes that are seen for the first time may never come again: PyTorch's kernels serve them, where that can't go
+  // wrong half-way (no fact to decide, nothing written).
+  bool can_wait() {
+    if (!has_sizes_ || variants_.empty() || !region().guards.empty()) return false;
+    for (const std::shared_ptr<Variant>& variant : variants_) {
+      if (variant->code == nullptr || variant->code->trace().alias_facts.needs_storage_identity) return false;
+    }
+    if (seen_.size() >= kMaxSeen) seen_.clear();
+    return seen_.insert(base::hash_bytes(key_.data(), key_.size() * sizeof(int64_t))).second;
+  }
+
+  bool run_live(PyObject* const* operands, PyObject** results) {
+    const std::span<PyObject* const> numbers(operands + tensor_count(), number_count());
+    RegionNodes nodes(entry_, step_, numbers, symbolic_);
+    std::vector<PyObject*> inputs(operands, operands + tensor_count()), outputs;
+    for (int32_t i : symbolic_) inputs.push_back(operands[tensor_count() + static_cast<size_t>(i)]);
+    if (!nodes.call(inputs, nullptr, outputs)) {
+      PyErr_Clear();  // it raises again where the frames go on
+      return false;
+    }
+    ++context_.statistics.live_regions;
+    std::copy(outputs.begin(), outputs.end(), results);
+    return true;
+  }
+
+  void make_room() {
+    if (!has_sizes_ || variants_.size() < kMaxSizes) return;
+    variants_.erase(std::min_element(variants_.begin(), variants_.end(),
+                                     [](const auto& a, const auto& b) { return a->last_used < b->last_used; }));
+    ++context_.statistics.evicted_sizes;
   }
 
   // Only where an input is written to or returned as a view does it matter who shares a storage.
@@ -232,7 +341,10 @@ class AotRegion final : public entry::RegionRunner {
   }
 
   std::shared_ptr<Variant> make_variant(PyObject* const* operands) {
-    if (variants_.size() >= kMaxVariants) {
+    make_room();
+    const auto count = std::count_if(variants_.begin(), variants_.end(),
+                                     [&](const auto& variant) { return !has_sizes_ || variant->key == key_; });
+    if (static_cast<size_t>(count) >= kMaxVariants) {
       failure_ = "inputs that share storages in too many ways";
       return nullptr;
     }
@@ -260,7 +372,14 @@ class AotRegion final : public entry::RegionRunner {
       input.number =
           PyFloat_CheckExact(numbers[static_cast<size_t>(i)]) ? host::TraceValueKind::Float : host::TraceValueKind::Int;
     }
+    variant.last_used = ++clock_;
+    if (has_sizes_) variant.key = key_;
     auto code = make_code_or_report(variant, inputs);
+    if (!code && (variant.refused_guard = variant.nodes->take_refused_guard()) >= 0) {
+      PyErr_Clear();
+      variants_.push_back(made);
+      return made;
+    }
     if (!code) {
       failure_ = code.unsupported().text;
       PyErr_Clear();
@@ -355,6 +474,13 @@ class AotRegion final : public entry::RegionRunner {
   std::vector<PyObject*> numbers_;                            // as they were first; strong
   std::vector<uint8_t> is_symbolic_;                          // by number
   std::vector<int32_t> symbolic_;                             // those that are inputs of the code
+  std::vector<uint32_t> varying_tensors_;                     // operands whose sizes no guard fixes
+  std::vector<uint8_t> is_size_;                              // by number: it follows from sizes
+  bool has_sizes_ = false;                                    // code is made for given sizes
+  std::vector<int64_t> key_;                                  // of this run; its memory is kept
+  std::unordered_set<uint64_t> seen_;                         // keys without code
+  uint64_t clock_ = 0;
+  int32_t refused_guard_ = -1;
   std::string failure_;
   std::vector<int32_t> varying_;
   int failures_ = 0;

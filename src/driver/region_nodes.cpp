@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "guards/facts.h"
 #include "host/torch/tensor.h"
 #include "runtime/run_node.h"
 
@@ -61,11 +62,16 @@ RegionNodes::RegionNodes(const entry::Entry& entry, const entry::RegionStep& ste
     nodes_.push_back(node);
   }
   for (ValueId id : step.values) outputs_.push_back(slots.at(id));
+  for (int32_t index : region.guards) {
+    const trace::Guard& guard = trace.guards[index];
+    guards_.push_back({index, guard.fact, Py_XNewRef(guard.object), guard.n, slots.at(guard.value)});
+  }
 }
 
 RegionNodes::~RegionNodes() {
   for (const Node& node : nodes_) Py_XDECREF(node.object);
   for (PyObject* object : constants_) Py_DECREF(object);
+  for (const SizeGuard& guard : guards_) Py_XDECREF(guard.object);
 }
 
 PyObject* RegionNodes::run_one(const Node& node, std::vector<PyObject*>& slots,
@@ -98,6 +104,14 @@ bool RegionNodes::call(std::span<PyObject* const> inputs, host::TraceRun*, std::
       ok = false;
       break;
     }
+  }
+  for (const SizeGuard& guard : guards_) {
+    PyObject* value = slots[guard.slot];
+    if (value == nullptr || guards::check_fact(guard.fact, value, guard.object, guard.n, nullptr, nullptr)) continue;
+    refused_guard_ = guard.index;
+    if (ok) PyErr_SetString(PyExc_RuntimeError, "the sizes take another way through the program");
+    ok = false;
+    break;
   }
   if (ok) {
     for (int32_t slot : outputs_) outputs.push_back(Py_NewRef(slots[slot]));

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "aot/region.h"
@@ -35,6 +36,8 @@ class RegionNodes final : public aot::RegionCallables {
   RegionNodes& operator=(const RegionNodes&) = delete;
 
   bool call(std::span<PyObject* const> inputs, host::TraceRun* run, std::vector<PyObject*>& outputs) override;
+  /// The fact about sizes (into Trace::guards) that did not hold in the call that failed; -1: it failed otherwise.
+  int32_t take_refused_guard() { return std::exchange(refused_guard_, -1); }
   /// Runs the torch-state nodes alone: native code leaves torch's state as it found it. False with an exception set.
   bool run_state_nodes();
 
@@ -50,6 +53,14 @@ class RegionNodes final : public aot::RegionCallables {
  private:
   PyObject* run_one(const Node& node, std::vector<PyObject*>& slots, std::vector<PyObject*>& gathered) const;
 
+  struct SizeGuard {
+    int32_t index;  // into Trace::guards
+    trace::FactKind fact;
+    PyObject* object;  // strong
+    int64_t n;
+    int32_t slot;
+  };
+
   size_t input_count_ = 0;  // tensors, then symbolic numbers
   size_t tensor_count_ = 0;
   size_t slot_count_ = 0;
@@ -58,6 +69,8 @@ class RegionNodes final : public aot::RegionCallables {
   std::vector<Node> nodes_;
   std::vector<int32_t> operands_;
   std::vector<int32_t> outputs_;
+  std::vector<SizeGuard> guards_;
+  int32_t refused_guard_ = -1;
 };
 
 }  // namespace reprise::driver

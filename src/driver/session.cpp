@@ -29,11 +29,18 @@ bool unwrap_compiled(PyObject* object, PyObject** function, PyObject** self) {
   return target.function != nullptr;
 }
 
-capture::RecorderOptions make_options(const runtime::CompileContext& context) {
+capture::RecorderOptions make_options(const runtime::CompileContext& context, const trace::VaryingSources& varying) {
   capture::RecorderOptions options;
+  if (context.has_varying_sizes()) options.varying = &varying;
   options.max_items = context.options.max_trace_items;
   options.unwrap_compiled = unwrap_compiled;
   return options;
+}
+
+trace::VaryingSources list_varying(const runtime::CompileContext& context, const runtime::Place& place) {
+  trace::VaryingSources varying = place.varying();
+  varying.has_all_arguments = context.options.dynamic == base::Dynamic::True;
+  return varying;
 }
 
 trace::RegionOptions make_region_options(const runtime::CompileContext& context) {
@@ -61,7 +68,11 @@ void dump(base::LogWord word, const std::string& title, const std::string& text)
 }  // namespace
 
 Session::Session(runtime::CompileContext& context, runtime::Place& place, PyThreadState* thread)
-    : context_(&context), place_(place), recorder_(make_options(context), thread), outer_(t_session) {
+    : context_(&context),
+      place_(place),
+      varying_(list_varying(context, place)),
+      recorder_(make_options(context, varying_), thread),
+      outer_(t_session) {
   t_session = this;
 }
 

@@ -44,6 +44,7 @@ class Session {
  private:
   runtime::ContextRef context_;
   runtime::Place& place_;
+  trace::VaryingSources varying_;  // as they were when the recording began
   capture::Recorder recorder_;
   Session* outer_;
   bool is_finished_ = false;

@@ -51,6 +51,9 @@ class RegionRunner {
   virtual bool is_given_up() const = 0;
   /// ... or those that use these numbers (indices into Region::numbers), if there are any.
   virtual std::vector<int32_t> list_varying_numbers() const = 0;
+  /// The last run was false because this fact about sizes (into Trace::guards) does not hold for its operands; -1: for
+  /// another reason.
+  virtual int32_t refused_guard() const { return -1; }
   /// One line for explain.
   virtual std::string describe() const = 0;
 };

@@ -86,6 +86,10 @@ class EntryBuilder {
     return !entry_->region_steps_.empty() && entry_->plan_.region_of[item] >= 0;
   }
 
+  bool is_guard_inside_region(const trace::Item& item) const {
+    return is_inside_region(static_cast<int32_t>(&item - trace_.items.data()));
+  }
+
   bool is_live(ValueId id) const { return entry_->liveness_.is_live[id] != 0; }
 
   std::string find_unsupported() const {
@@ -115,7 +119,7 @@ class EntryBuilder {
     for (const trace::Item& item : trace_.items) {
       if (item.guard >= 0) {
         const trace::Guard& guard = trace_.guards[item.guard];
-        if (trace_.values[guard.value].is_pre) continue;
+        if (trace_.values[guard.value].is_pre || is_guard_inside_region(item)) continue;
         if (guard.fact == FactKind::Same || guard.fact == FactKind::Different) use(static_cast<ValueId>(guard.n));
       } else if (is_inside_region(trace_.values[item.value].item)) {
         continue;

@@ -175,6 +175,7 @@ struct Dispatcher::Learner {
       case FactKind::TensorMeta:
         add(Aspect::Sizes, digest_sizes(program.trace().tensor_metas[op.n]->sizes()));
         return;
+      case FactKind::TensorLike:
       case FactKind::Present:
       case FactKind::Keys:
       case FactKind::Same:

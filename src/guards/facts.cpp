@@ -255,6 +255,8 @@ bool check_fact(FactKind fact, PyObject* value, PyObject* object, int64_t n, con
       return value != nullptr && check_keys(value, object);
     case FactKind::TensorMeta:
       return value != nullptr && meta != nullptr && host::check_tensor_meta(*meta, value);
+    case FactKind::TensorLike:
+      return value != nullptr && meta != nullptr && host::check_tensor_header(*meta, value);
     case FactKind::Code:
       return value != nullptr && PyFunction_Check(value) && PyFunction_GET_CODE(value) == object;
   }

@@ -11,7 +11,8 @@
 
 namespace reprise::guards {
 
-/// `object`, `n` as in fact_kinds.def; `meta` for TensorMeta; `other`: the other value of Same and Different.
+/// `object`, `n` as in fact_kinds.def; `meta` for TensorMeta and TensorLike; `other`: the other value of Same and
+/// Different.
 bool check_fact(trace::FactKind fact, PyObject* value, PyObject* object, int64_t n, const host::TensorMeta* meta,
                 PyObject* other);
 

@@ -180,7 +180,7 @@ bool run_guard_op(const GuardCode& code, const GuardOp& op, PyObject* const* arg
                   Temporaries& temporaries) {
   if (op.is_fact) {
     const FactKind fact = op.fact();
-    const host::TensorMeta* meta = fact == FactKind::TensorMeta ? code.trace->tensor_metas[op.n].get() : nullptr;
+    const host::TensorMeta* meta = trace::has_meta(fact) ? code.trace->tensor_metas[op.n].get() : nullptr;
     PyObject* other = fact == FactKind::Same || fact == FactKind::Different ? values[op.n] : nullptr;
     return check_fact(fact, values[op.slot], op.object, op.n, meta, other);
   }

@@ -227,6 +227,39 @@ std::string GuardProgram::explain(PyObject* const* args) {
   return expected;
 }
 
+bool GuardProgram::find_varying(PyObject* const* args, std::vector<Varying>* found) {
+  if (!check_state() || !check_type_versions()) return false;
+  Temporaries temporaries;
+  std::vector<PyObject*> values(code_.initial);
+  for (size_t i = 0; i < code_.ops.size(); i++) {
+    const GuardOp& op = code_.ops[i];
+    if (run_guard_op(code_, op, args, values.data(), temporaries)) continue;
+    if (!op.is_fact || values[op.slot] == nullptr) return false;
+    PyObject* value = values[op.slot];
+    const trace::ValueId id = code_.trace->guards[code_.origins[i]].value;
+    if (op.fact() == FactKind::Equal && PyLong_CheckExact(op.object) && PyLong_CheckExact(value)) {
+      const trace::Value& origin = code_.trace->values[id];
+      const int32_t dimension = origin.n >> 8;
+      if (origin.kind == trace::NodeKind::TensorSize && dimension < 63) {
+        found->push_back({code_.trace->operands(id)[0], uint64_t{1} << dimension});
+      } else {
+        found->push_back({id, 1});
+      }
+      continue;
+    }
+    const host::TensorMeta* meta = op.fact() == FactKind::TensorMeta ? code_.trace->tensor_metas[op.n].get() : nullptr;
+    if (meta == nullptr || !host::check_tensor_header(*meta, value)) return false;
+    const std::span<const int64_t> sizes = host::tensor_sizes(value), recorded = meta->sizes();
+    constexpr size_t kMaxDimensions = 63;
+    if (sizes.size() != recorded.size() || sizes.size() > kMaxDimensions) return false;
+    uint64_t dimensions = 0;
+    for (size_t k = 0; k < sizes.size(); k++) dimensions |= static_cast<uint64_t>(sizes[k] != recorded[k]) << k;
+    if (dimensions == 0) return false;  // other strides only
+    found->push_back({id, dimensions});
+  }
+  return !found->empty();
+}
+
 GuardProgram::Statistics GuardProgram::statistics() const {
   Statistics result;
   result.full_passes = full_passes_;

@@ -49,6 +49,13 @@ class GuardProgram {
   /// Runs the whole program without stamps and says what fails and what was found; empty if nothing does. Slow.
   std::string explain(PyObject* const* args);
 
+  struct Varying {
+    trace::ValueId value;
+    uint64_t dimensions;  // that are not those of the recording; bit 0 for an int
+  };
+  /// Whether sizes of tensors and values of ints are all that keeps these arguments from the entry, and which. Slow.
+  bool find_varying(PyObject* const* args, std::vector<Varying>* found);
+
   /// Forgets all heap stamps: the next check runs everything.
   void drop_stamps();
 

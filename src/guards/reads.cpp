@@ -214,6 +214,8 @@ PyObject* run_operation(NodeKind kind, int32_t n, PyObject* object, PyObject* co
     }
     case NodeKind::Format:
       return format(n, operands, count);
+    case NodeKind::TensorSize:
+      return host::read_tensor_size(operands[0], n);
     case NodeKind::JoinStrings:
       return join_strings(operands, count);
     case NodeKind::Tuple:
@@ -242,6 +244,8 @@ bool is_plain_operation(NodeKind kind, PyObject* const* operands, size_t count) 
     case NodeKind::Tuple:
     case NodeKind::Slice:
       return true;
+    case NodeKind::TensorSize:
+      return host::is_plain_tensor(operands[0]);
     case NodeKind::Truth:
       return find_truth(operands[0]) >= 0;
     case NodeKind::Contains:
@@ -276,6 +280,7 @@ bool is_plain_operation(NodeKind kind, PyObject* const* operands, size_t count) 
 bool is_constant_operation(NodeKind kind, PyObject* const* operands, size_t count) {
   if (kind == NodeKind::Identical || kind == NodeKind::Distinct || kind == NodeKind::Tuple || kind == NodeKind::Slice)
     return true;
+  if (kind == NodeKind::TensorSize) return false;
   bool may_change = false;
   for (size_t i = 0; i < count; i++) {
     if (kind == NodeKind::Call && i == 0) continue;

@@ -132,6 +132,7 @@ class StampSet::Repair {
           return has_contents;
         case FactKind::Equal:
         case FactKind::TensorMeta:
+        case FactKind::TensorLike:
         case FactKind::Code:
           return false;
       }

@@ -414,6 +414,9 @@ void StampSet::stamp_fact(int32_t index, OpStamp* stamp) {
     case FactKind::TensorMeta:
       stamp->is_slow = !tensors_.add(value);
       return;
+    case FactKind::TensorLike:
+      stamp->is_slow = true;  // the tensor changes in place
+      return;
     case FactKind::Code:
       stamp_type(index, slot, is_weak, stamp);
       stamp->add_word(word_at(&reinterpret_cast<PyFunctionObject*>(value)->func_code), kNobody);

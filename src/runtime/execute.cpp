@@ -26,7 +26,7 @@ struct StepsResult {
 
 bool check_late_guard(const trace::Trace& trace, const Step& step, PyObject* const* slots) {
   const auto fact = static_cast<FactKind>(step.kind);
-  const host::TensorMeta* meta = fact == FactKind::TensorMeta ? trace.tensor_metas[step.n].get() : nullptr;
+  const host::TensorMeta* meta = trace::has_meta(fact) ? trace.tensor_metas[step.n].get() : nullptr;
   PyObject* other = fact == FactKind::Same || fact == FactKind::Different ? slots[step.n] : nullptr;
   return guards::check_fact(fact, slots[step.slot], step.object, step.n, meta, other);
 }
@@ -148,6 +148,7 @@ PyObject* run_entry(PyThreadState* thread, Entry& entry, RunState& state, host::
       break;
     case ExitKind::Region:
       ++entry.statistics.region_exits;
+      info.guard = entry.regions()[end.step->region].runner->refused_guard();
       info.item = end.step->item;
       info.snapshot = end.step->snapshot;
       break;

@@ -42,7 +42,7 @@ struct ExitInfo {
   // Set by run_entry.
   RunStatus status = RunStatus::Returned;
   ExitKind kind = ExitKind::None;
-  int32_t guard = -1;     // ExitKind::Guard: in Trace::guards
+  int32_t guard = -1;     // ExitKind::Guard: in Trace::guards; Region: the fact about sizes that refused it, or -1
   int32_t item = -1;      // in Trace::items; -1 for End
   int32_t snapshot = -1;  // in Trace::snapshots; -1: an error that no frame of the trace saw
   bool is_branch_taken = false;

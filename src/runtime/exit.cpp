@@ -218,7 +218,7 @@ bool build_frames(Entry& entry, const ExitInfo& info, FrameBuilder& builder) {
 }
 
 void tell_exit(void* context, Entry& entry, const ExitInfo& info) {
-  if (info.kind == ExitKind::Guard) {
+  if (info.guard >= 0) {
     entry.statistics.guard_exits.resize(entry.trace().guards.size());
     ++entry.statistics.guard_exits[info.guard];
   }
@@ -240,7 +240,7 @@ PyObject* take_exit(PyThreadState* thread, Entry& entry, RunState& state, host::
                     host::ContinueFrame continue_frame, void* context, ExitInfo& info) {
   PendingException exception;
   if (info.kind == ExitKind::Error) exception.take();
-  const bool may_branch = info.kind == ExitKind::Guard && info.find_branch != nullptr;
+  const bool may_branch = info.guard >= 0 && info.find_branch != nullptr;
   if (!may_branch) tell_exit(context, entry, info);
   if (info.snapshot < 0) {
     state.clear();

@@ -178,6 +178,21 @@ void Place::publish(std::unique_ptr<entry::Entry> entry) {
   update_activity();
 }
 
+void Place::learn_varying(PyObject* const* args) {
+  constexpr size_t kMaxEntries = 8;
+  if (!is_wanted_ || is_blacklisted || unused_recordings_ > kFreeRecordings) return;
+  std::vector<guards::GuardProgram::Varying> found;
+  for (size_t i = 0; i < entries_.size() && i < kMaxEntries; i++) {
+    guards::GuardProgram& guards = entries_[i]->entry().guards();
+    found.clear();
+    if (!guards.find_varying(args, &found)) continue;
+    for (const guards::GuardProgram::Varying& one : found) {
+      varying_.found[trace::describe_value(guards.trace(), one.value)] |= one.dimensions;
+    }
+    return;
+  }
+}
+
 void Place::note_run(PublishedEntry& entry) {
   if (entry.run_count++ == 0) unused_recordings_ /= 2;
   entry.last_used = ++context().clock;
@@ -206,6 +221,7 @@ void Place::reset() {
   exits = 0;
   misses = misses_since_recording_ = 0;
   unused_recordings_ = 0;
+  varying_ = {};
   why.clear();
   last_failure.clear();
   update_activity();

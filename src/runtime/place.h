@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "host/cpython/decode.h"
+#include "trace/trace.h"
 
 namespace reprise::entry {
 class Entry;
@@ -51,7 +52,8 @@ class PublishedEntry {
   const std::string why;  // why it was recorded: "first call", the guard that failed, the exit it starts behind
   uint64_t run_count = 0;
   uint64_t last_used = 0;  // CompileContext::clock when it ran last
-  /// What goes on where a late guard of this entry fails, by index in Trace::guards.
+  /// What goes on where a late guard of this entry fails, by index in Trace::guards; -2 - index: in front of the region
+  /// that the guard refused.
   struct Branch {
     int32_t guard;
     std::unique_ptr<Place> place;
@@ -119,6 +121,10 @@ class Place {
   bool is_call_entry() const { return unit_ == 0; }
   /// In the order of publication, newest first.
   const std::vector<EntryRef>& entries() const { return entries_; }
+  /// What took other sizes or values in calls that missed. Grows until reset().
+  const trace::VaryingSources& varying() const { return varying_; }
+  /// These arguments missed: where only sizes and ints keep them from an entry, the next recording leaves them open.
+  void learn_varying(PyObject* const* args);
   /// Which of many entries may fit; null for fewer than two.
   guards::Dispatcher* find_dispatcher() const { return dispatcher_.get(); }
   /// Nothing to look up and nothing to record: a driven frame need not stop here.
@@ -169,6 +175,7 @@ class Place {
   const int32_t serial_;
   std::vector<EntryRef> entries_;
   std::unique_ptr<guards::Dispatcher> dispatcher_;
+  trace::VaryingSources varying_;
   bool is_wanted_ = false;
   bool is_active_ = false;          // what the owner has been told
   uint32_t unused_recordings_ = 0;  // recordings whose entries have not run; halved when one runs first

@@ -25,10 +25,11 @@ std::vector<ExitReport> list_exits(entry::Entry& entry) {
     const trace::Guard& guard = trace.guards[i];
     if (guard.snapshot < 0) continue;
     const uint64_t count = i < statistics.guard_exits.size() ? statistics.guard_exits[i] : 0;
-    constexpr auto kCode = base::UnsupportedCode::DataDependentBranch;
+    const auto code = trace.values[guard.value].varies ? base::UnsupportedCode::SizeBranch
+                                                       : base::UnsupportedCode::DataDependentBranch;
     exits.push_back({describe_snapshot(trace, guard.snapshot), "guard", trace::describe_guard(trace, guard),
-                     std::string(base::get_unsupported_code_name(kCode)),
-                     std::string(base::get_unsupported_hint(kCode)), count});
+                     std::string(base::get_unsupported_code_name(code)), std::string(base::get_unsupported_hint(code)),
+                     count});
   }
   if (trace.end == trace::EndKind::Exit) {
     const auto code = static_cast<base::UnsupportedCode>(trace.end_reason);

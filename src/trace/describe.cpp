@@ -104,6 +104,8 @@ class Describer {
       case NodeKind::GetItem:
       case NodeKind::DictItemByIdentity:
         return operand(0) + "[" + operand(1) + "]";
+      case NodeKind::TensorSize:
+        return describe_size(operand(0), value.n);
       case NodeKind::Truth:
         return "bool(" + operand(0) + ")";
       case NodeKind::Tuple: {
@@ -122,6 +124,23 @@ class Describer {
   }
 
  private:
+  static std::string describe_size(const std::string& tensor, int32_t read) {
+    const std::string dimension = std::to_string(read >> 8);
+    switch (static_cast<host::SizeRead>(read & 0xff)) {
+      case host::SizeRead::Size:
+        return tensor + ".shape[" + dimension + "]";
+      case host::SizeRead::Stride:
+        return tensor + ".stride(" + dimension + ")";
+      case host::SizeRead::ElementCount:
+        return tensor + ".numel()";
+      case host::SizeRead::StorageOffset:
+        return tensor + ".storage_offset()";
+      case host::SizeRead::IsContiguous:
+        return tensor + ".is_contiguous()";
+    }
+    return tensor;
+  }
+
   std::string name_of_argument(int32_t n) const {
     for (size_t i = trace_.branch_frames.size(); i-- > 0;) {
       const Trace::BranchFrame& frame = trace_.branch_frames[i];
@@ -226,6 +245,9 @@ std::string describe_guard(const Trace& trace, const Guard& guard) {
              (guard.n >= 0 && static_cast<size_t>(guard.n) < trace.tensor_metas.size() && trace.tensor_metas[guard.n]
                   ? host::describe_tensor_meta(*trace.tensor_metas[guard.n])
                   : std::string("a tensor"));
+    case FactKind::TensorLike:
+      return value + " is a tensor of the recorded type and device with " +
+             std::to_string(trace.tensor_metas[guard.n]->dim_count()) + " dimensions";
     case FactKind::Same:
       return value + " is " + describe_value(trace, static_cast<ValueId>(guard.n));
     case FactKind::Different:

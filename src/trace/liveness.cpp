@@ -152,6 +152,10 @@ class Analysis {
     if (regions_ == nullptr || item < 0 || regions_->region_of[item] < 0) return nullptr;
     return &regions_->regions[regions_->region_of[item]];
   }
+  // A guard that its region decides.
+  bool is_inside_region(const Item& item) const {
+    return regions_ != nullptr && regions_->region_of[static_cast<size_t>(&item - trace_.items.data())] >= 0;
+  }
   bool is_deferred(ValueId id) const {
     const int32_t item = trace_.values[id].item;
     return regions_ != nullptr && item >= 0 && regions_->deferred_of[item] >= 0;
@@ -164,7 +168,7 @@ class Analysis {
     for (const Item& item : trace_.items) {
       if (item.guard >= 0) {
         const Guard& guard = trace_.guards[item.guard];
-        if (trace_.values[guard.value].is_pre) continue;
+        if (trace_.values[guard.value].is_pre || is_inside_region(item)) continue;
         mark_live(guard.value);
         if (guard.fact == FactKind::Same || guard.fact == FactKind::Different) mark_live(static_cast<ValueId>(guard.n));
         follow_snapshot(guard.snapshot);
@@ -306,7 +310,7 @@ class Analysis {
       const auto position = static_cast<int32_t>(i);
       if (item.guard >= 0) {
         const Guard& guard = trace_.guards[item.guard];
-        if (trace_.values[guard.value].is_pre) continue;
+        if (trace_.values[guard.value].is_pre || is_inside_region(item)) continue;
         note_use(guard.value, position);
         if (guard.fact == FactKind::Same || guard.fact == FactKind::Different)
           note_use(static_cast<ValueId>(guard.n), position);

@@ -40,6 +40,7 @@ bool has_payload_number(NodeKind kind) {
     case NodeKind::Object:
     case NodeKind::Method:
     case NodeKind::Suspend:
+    case NodeKind::TensorSize:
     case NodeKind::TensorUnary:
     case NodeKind::TensorBinary:
     case NodeKind::TensorCompare:
@@ -97,6 +98,7 @@ class Printer {
         text_ += " " + std::to_string(guard.n);
         break;
       case FactKind::TensorMeta:
+      case FactKind::TensorLike:
         if (guard.n >= 0 && static_cast<size_t>(guard.n) < trace_.tensor_metas.size() && trace_.tensor_metas[guard.n]) {
           text_ += " " + host::describe_tensor_meta(*trace_.tensor_metas[guard.n]);
         }

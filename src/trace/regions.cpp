@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "host/torch/callables.h"
+#include "host/torch/tensor.h"
 
 namespace reprise::trace {
 
@@ -48,15 +49,37 @@ class Planner {
     }
   }
 
-  // A tuple, list or slice that nobody changes.
+  static bool is_computed_of_sizes(const Value& value) {
+    if (!value.varies || value.is_pre) return false;
+    switch (value.kind) {
+      case NodeKind::TensorSize:
+      case NodeKind::Unary:
+      case NodeKind::Binary:
+      case NodeKind::Compare:
+      case NodeKind::GetItem:
+      case NodeKind::Call:
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  // A tuple, list or slice that nobody changes, and what follows from sizes.
   void find_carriers() {
     is_carrier_.assign(trace_.values.size(), 0);
     for (const Item& item : trace_.items) {
       if (item.guard >= 0) continue;
       const Value& value = value_of(item.value);
+      if (options_.takes_late_numbers && is_computed_of_sizes(value)) {
+        is_carrier_[item.value] = 1;
+        continue;
+      }
       const bool is_kind =
           value.kind == NodeKind::Tuple || value.kind == NodeKind::List || value.kind == NodeKind::Slice;
-      if (!is_kind || value.object != nullptr) continue;
+      // A tuple may be a torch.Size; other classes of tuples are the program's.
+      const bool is_shape =
+          value.object != nullptr && value.kind == NodeKind::Tuple && value.varies && host::is_size_type(value.object);
+      if (!is_kind || (value.object != nullptr && !is_shape)) continue;
       is_carrier_[item.value] = liveness_.first_mutation[item.value] == liveness_.first_mutation[item.value + 1];
     }
   }
@@ -107,7 +130,7 @@ class Planner {
 
   // Can a torch node of the current region take it as an operand?
   bool is_operand(ValueId id, int depth = 0) const {
-    if (id == kNoValue || depth > 8) return false;
+    if (id == kNoValue || depth > 16) return false;
     if (is_constant(id)) return true;
     const Value& value = value_of(id);
     if (is_inside_[id]) return true;
@@ -126,7 +149,7 @@ class Planner {
     }
     if (value.type == ValueType::Tensor) return true;
     if (is_varying_[id] != 0) return false;
-    if (value.is_pre) return value.type == ValueType::Number || value.type == ValueType::Plain;
+    if (value.is_pre) return value.type == ValueType::Number || value.type == ValueType::Plain || value.varies;
     return options_.takes_late_numbers && value.type == ValueType::Number && depth == 0 &&
            (current_.first_item < 0 || value.item < current_.first_item);
   }
@@ -181,6 +204,7 @@ class Planner {
   // Work that may wait until the region has run: it changes Python objects only.
   bool can_be_deferred(ValueId id) const {
     const Value& value = value_of(id);
+    if (is_carrier_[id] && is_computed_of_sizes(value)) return true;
     switch (category_of(value.kind)) {
       case Category::Alloc:
         return value.kind != NodeKind::Iterator && value.kind != NodeKind::Generator &&
@@ -196,7 +220,8 @@ class Planner {
   void add_item(int32_t index) {
     const Item& item = trace_.items[index];
     if (item.guard >= 0) {
-      if (!value_of(trace_.guards[item.guard].value).is_pre) close();
+      const Guard& guard = trace_.guards[item.guard];
+      if (!value_of(guard.value).is_pre && !take_guard(index, guard)) close();
       return;
     }
     const ValueId id = item.value;
@@ -217,6 +242,21 @@ class Planner {
       return;
     }
     close();
+  }
+
+  // A fact about sizes, or about how many results a call gave that depend on them.
+  bool take_guard(int32_t index, const Guard& guard) {
+    if (current_.tensor_node_count == 0 || !options_.takes_late_numbers || !value_of(guard.value).varies) return false;
+    const bool is_value_fact = guard.fact == FactKind::Identity || guard.fact == FactKind::Equal ||
+                               guard.fact == FactKind::Truth || guard.fact == FactKind::Type;
+    const bool is_number = is_carrier_[guard.value] && is_computed_of_sizes(value_of(guard.value)) && is_value_fact &&
+                           is_operand(guard.value);
+    const bool is_sequence = is_inside_[guard.value] == 1 && guard.fact == FactKind::Length;
+    if (!is_number && !is_sequence) return false;
+    take_operand(guard.value);
+    current_.guards.push_back(trace_.items[index].guard);
+    current_.guard_items.push_back(index);
+    return true;
   }
 
   bool can_start_at(ValueId id) const {
@@ -270,6 +310,7 @@ class Planner {
       // What was deferred behind the last node need not wait.
       std::erase_if(current_.deferred, [&](int32_t item) { return item > current_.last_item; });
       for (int32_t item : current_.deferred) plan_.deferred_of[item] = region;
+      for (int32_t item : current_.guard_items) plan_.region_of[item] = region;
       plan_.regions.push_back(std::move(current_));
     }
     for (ValueId id : inside_) is_inside_[id] = 0;

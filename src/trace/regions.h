@@ -7,6 +7,9 @@
 // happened: the frames of `snapshot`, in front of its first node, go on in CPython, which raises where eager raises. So
 // a region begins at a node whose snapshot is exact.
 //
+// What follows from the sizes of tensors (numbers, tuples of them) is computed inside, too, by every region that needs
+// it, and so are the facts about it: code is made for given sizes, so they are decided when it is made.
+//
 // Plain data. No Python is called.
 #pragma once
 
@@ -20,10 +23,12 @@
 namespace reprise::trace {
 
 struct Region {
-  std::vector<int32_t> items;     // its nodes, and the carriers they need, in an order that can be executed
-  std::vector<ValueId> tensors;   // from outside; by first use
-  std::vector<ValueId> numbers;   // from outside: numbers and tuples of pre ones, not known from the guards
-  std::vector<int32_t> deferred;  // items that run behind it
+  std::vector<int32_t> items;        // its nodes, and the carriers they need, in an order that can be executed
+  std::vector<ValueId> tensors;      // from outside; by first use
+  std::vector<ValueId> numbers;      // from outside: numbers and tuples of pre ones, not known from the guards
+  std::vector<int32_t> deferred;     // items that run behind it
+  std::vector<int32_t> guards;       // into Trace::guards: facts about sizes, which hold or not where code is made
+  std::vector<int32_t> guard_items;  // of these
   int32_t first_item = -1;
   int32_t last_item = -1;
   int32_t snapshot = -1;

@@ -16,6 +16,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "host/cpython/rebuild.h"
@@ -43,6 +44,9 @@ const char* text_of(NodeKind kind);
 Category category_of(NodeKind kind);
 const char* text_of(FactKind kind);
 
+/// Its payload is an index into Trace::tensor_metas.
+constexpr bool has_meta(FactKind fact) { return fact == FactKind::TensorMeta || fact == FactKind::TensorLike; }
+
 /// What is known of a value's type wherever the trace holds.
 enum class ValueType : uint8_t { Unknown, Tensor, Number, Plain, Other };  // Plain: a tuple
 
@@ -53,6 +57,7 @@ struct Value {
   ValueType type = ValueType::Unknown;
   bool runs_python = false;  // torch nodes: Python of the program's ran inside when it was recorded
   bool is_tainted = false;   // torch nodes: metadata of the result depend on data, and no guard states them
+  bool varies = false;       // it follows from sizes that no guard fixes, and from nothing else that is late
   int32_t n = 0;
   uint32_t first_operand = 0;  // into Trace::operands
   uint32_t operand_count = 0;
@@ -96,6 +101,14 @@ struct Snapshot {
   int32_t item = 0;                      // number of items recorded before it
   ValueId handled_exception = kNoValue;  // sys.exc_info() at this place
   bool is_exact = true;                  // false: only good for raising (a C call lies between), never for resuming
+};
+
+/// Paths (describe_value) of tensors and ints that take other sizes and values in other calls.
+struct VaryingSources {
+  bool has_all_arguments = false;                   // every tensor that is no parameter or buffer, in all dimensions
+  std::unordered_map<std::string, uint64_t> found;  // by path: bit i is dimension i; ints have bit 0
+
+  bool is_empty() const { return !has_all_arguments && found.empty(); }
 };
 
 enum class EndKind : uint8_t {

@@ -140,6 +140,7 @@ class Verifier {
         if (guard.object == nullptr || !PyTuple_CheckExact(guard.object)) fail(where + "keys without a tuple");
         break;
       case FactKind::TensorMeta:
+      case FactKind::TensorLike:
         if (guard.n < 0 || static_cast<size_t>(guard.n) >= trace_.tensor_metas.size())
           fail(where + "no such tensor metadata");
         break;

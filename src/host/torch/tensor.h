@@ -26,6 +26,9 @@ bool is_tensor(PyObject* object) noexcept;
 bool is_plain_tensor(PyObject* object) noexcept;
 bool is_plain_tensor_type(const PyTypeObject* type) noexcept;
 
+/// torch.Size.
+bool is_size_type(PyObject* object) noexcept;
+
 // The following take only tensors (is_tensor).
 
 /// Address of the c10::TensorImpl: the identity of a tensor below its Python objects.
@@ -85,6 +88,15 @@ bool check_tensor_header(const TensorMeta& meta, PyObject* object) noexcept;
 /// Sizes and strides of a live tensor, borrowed until its metadata changes; empty where they are not plain numbers.
 std::span<const int64_t> tensor_sizes(PyObject* tensor) noexcept;
 std::span<const int64_t> tensor_strides(PyObject* tensor) noexcept;
+
+/// What Python can ask of a tensor's sizes.
+enum class SizeRead : uint8_t { Size, Stride, ElementCount, StorageOffset, IsContiguous };
+constexpr int32_t make_size_read(SizeRead what, int32_t dimension = 0) {
+  return static_cast<int32_t>(what) | dimension << 8;
+}
+/// An int, or a bool for IsContiguous: a new reference. nullptr with TypeError set if the tensor has no such dimension
+/// or is not strided.
+PyObject* read_tensor_size(PyObject* tensor, int32_t read);
 
 /// "f32[2,3] cpu strided requires_grad"; strides and offset are named where they are not those of a fresh tensor.
 std::string describe_tensor_meta(const TensorMeta& meta);

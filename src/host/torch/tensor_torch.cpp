@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "host/torch/tensor_fields_impl.h"
 
@@ -267,6 +268,41 @@ std::span<const int64_t> tensor_strides(PyObject* tensor) noexcept {
   const c10::TensorImpl* const impl = impl_of(tensor);
   if (!has_plain_metadata(impl) || impl->layout() != c10::Layout::Strided) return {};
   return {impl->strides().data(), impl->strides().size()};
+}
+
+bool is_size_type(PyObject* object) noexcept {
+  return PyType_Check(object) && std::strcmp(reinterpret_cast<PyTypeObject*>(object)->tp_name, "torch.Size") == 0 &&
+         !PyType_HasFeature(reinterpret_cast<PyTypeObject*>(object), Py_TPFLAGS_HEAPTYPE);
+}
+
+PyObject* read_tensor_size(PyObject* tensor, int32_t read) {
+  if (!is_plain_tensor(tensor) || impl_of(tensor)->has_symbolic_sizes_strides()) {  // trace tensors are fine
+    PyErr_SetString(PyExc_TypeError, "sizes of what is no plain tensor");
+    return nullptr;
+  }
+  const c10::TensorImpl* const impl = impl_of(tensor);
+  const auto dimension = static_cast<size_t>(read >> 8);
+  const auto what = static_cast<SizeRead>(read & 0xff);
+  const bool needs_strides = what != SizeRead::Size && what != SizeRead::ElementCount;
+  const bool has_dimension = what != SizeRead::Size && what != SizeRead::Stride;
+  if ((needs_strides && impl->layout() != c10::Layout::Strided) ||
+      (!has_dimension && dimension >= impl->sizes().size())) {
+    PyErr_Format(PyExc_TypeError, "a tensor of %zu dimensions is asked for size %zu", impl->sizes().size(), dimension);
+    return nullptr;
+  }
+  switch (what) {
+    case SizeRead::Size:
+      return PyLong_FromLongLong(impl->sizes()[dimension]);
+    case SizeRead::Stride:
+      return PyLong_FromLongLong(impl->strides()[dimension]);
+    case SizeRead::ElementCount:
+      return PyLong_FromLongLong(impl->numel());
+    case SizeRead::StorageOffset:
+      return PyLong_FromLongLong(impl->storage_offset());
+    case SizeRead::IsContiguous:
+      return PyBool_FromLong(impl->is_contiguous());
+  }
+  REPRISE_UNREACHABLE("read of a size " + std::to_string(read));
 }
 
 std::string describe_tensor_meta(const TensorMeta& meta) {

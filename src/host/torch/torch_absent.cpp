@@ -24,6 +24,11 @@ bool check_tensor_meta(const TensorMeta&, PyObject*) noexcept { return false; }
 bool check_tensor_header(const TensorMeta&, PyObject*) noexcept { return false; }
 std::span<const int64_t> tensor_sizes(PyObject*) noexcept { return {}; }
 std::span<const int64_t> tensor_strides(PyObject*) noexcept { return {}; }
+bool is_size_type(PyObject*) noexcept { return false; }
+PyObject* read_tensor_size(PyObject*, int32_t) {
+  PyErr_SetString(PyExc_TypeError, "sizes without torch");
+  return nullptr;
+}
 std::string describe_tensor_meta(const TensorMeta&) { return "no torch"; }
 std::string describe_meta_mismatch(const TensorMeta&, PyObject*) { return "no torch"; }
 
