@@ -30,19 +30,15 @@ build: env  ## build both halves for the environment's Python and torch
 test: test-core test-python test-host  ## everything that a change needs
 
 test-core: env  ## tests of the C++ core, without Python and torch
-	@cmake --preset core >build/core.log 2>&1 || { cat build/core.log; exit 1; }
-	@cmake --build --preset core
-	build/core/tests/reprise_core_tests
+	@tools/build.sh $(PRESET) $(VENV) reprise_core_tests
+	$(BUILD)/tests/reprise_core_tests
 
 test-python: build  ## tests with PyTorch
-	@status=0; \
-	$(PY) -m pytest -q tests || status=1; \
-	REPRISE_TEST_MODE=reprise $(PY) -m pytest -q tests/replay tests/train tests/exits || status=1; \
-	$(PY) -m pytest -q tests/aot || status=1; \
-	exit $$status
+	@tools/test_python.sh $(PY)
 
 test-host: env  ## host half without torch, on every CPython 3.11 to 3.13 found
-	@tools/test_host.sh $(VENV)
+	@tools/build.sh $(PRESET) $(VENV) reprise_core_without_llvm
+	@CORE=$(BUILD)/without_llvm/libreprise_core.so tools/test_host.sh $(VENV)
 
 test-asan: env  ## tests of the core under address and undefined-behaviour sanitizers
 	cmake --preset asan

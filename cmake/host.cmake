@@ -116,9 +116,9 @@ file(WRITE ${dist_info}/METADATA "Metadata-Version: 2.1\nName: torch-reprise\nVe
 file(WRITE ${dist_info}/entry_points.txt "[torch_dynamo_backends]\nreprise = reprise._dynamo:compile_graph\n")
 
 # The Python files of an installed package come from pyproject.toml (wheel.packages).
-install(TARGETS _C LIBRARY DESTINATION reprise)
 if(REPRISE_CORE_LIBRARY)
-  install(FILES ${CMAKE_BINARY_DIR}/reprise/libreprise_core.so DESTINATION reprise)
+  install(FILES ${REPRISE_CORE_LIBRARY} DESTINATION reprise)
 else()
   install(TARGETS reprise_core LIBRARY DESTINATION reprise)
 endif()
+install(TARGETS _C LIBRARY DESTINATION reprise)

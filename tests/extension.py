@@ -1,7 +1,8 @@
 """Extension modules of the tests: made with g++ from sources of the tree, for the Python (and torch) that runs this.
 
-Objects are kept in build/<folder>/<versions> and made again when a source or a header that they include is newer.
-Sources named *_torch.cpp see torch's headers. One process builds a module at a time.
+Objects of the build tree on sys.path are taken where they are up to date and made for the same Python and torch. Others
+are kept in build/<folder>/<versions> and made again when a source or a header that they include is newer. Sources named
+*_torch.cpp see torch's headers. One process builds a module at a time.
 """
 
 import concurrent.futures
@@ -9,6 +10,8 @@ import fcntl
 import importlib.util
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -53,6 +56,39 @@ def _is_current(target, depfile):
     return all(os.path.exists(name) and os.path.getmtime(name) <= built for name in names)
 
 
+def _find_tree(torch):
+    """The build tree on sys.path if it is for this Python and this torch (None: without torch), or None."""
+    for folder in map(pathlib.Path, sys.path):
+        cache = folder / "CMakeCache.txt"
+        if (folder / "reprise" / ("_C" + sysconfig.get_config_var("EXT_SUFFIX"))).exists() and cache.exists():
+            found = re.search(
+                r"^REPRISE_TORCH:BOOL=ON$[\s\S]*^REPRISE_TORCH_DIR:INTERNAL=(.*)$", cache.read_text(), re.M
+            )
+            return folder if (pathlib.Path(found[1]) if found else None) == torch else None
+    return None
+
+
+def _list_current_objects(tree):
+    """{source: object} of the build tree, those that are newer than all that they were made from."""
+    ninja = shutil.which("ninja") or shutil.which("ninja", path=os.path.dirname(sys.executable))
+    if ninja is None or not (tree / "build.ninja").exists():
+        return {}
+    log = subprocess.run([ninja, "-C", str(tree), "-t", "deps"], capture_output=True, text=True).stdout
+    changed, current = {}, {}
+    for block in log.split("\n\n"):
+        head, *names = block.strip().splitlines() or [""]
+        target = re.match(r"(CMakeFiles/\w+\.dir/(src/.*)\.o): .*\(VALID\)", head)
+        if target is None or not (tree / target[1]).exists():
+            continue
+        for name in names:
+            if name not in changed:
+                path = tree / name.strip()
+                changed[name] = path.stat().st_mtime if path.exists() else float("inf")
+        if max(changed[name] for name in names) <= (tree / target[1]).stat().st_mtime:
+            current[ROOT / target[2]] = tree / target[1]
+    return current
+
+
 def _compile_source(source, folder, torch):
     target = folder / ("_".join(source.relative_to(ROOT).parts[:-1]) + "_" + source.stem + ".o")
     depfile = target.with_suffix(".d")
@@ -70,10 +106,13 @@ def build(name, folder, sources, torch=None):
     version = "{}.{}.{}".format(*sys.version_info) + (f"-torch{_version_of(torch)}" if torch else "-absent")
     place = ROOT / "build" / folder / version
     place.mkdir(parents=True, exist_ok=True)
+    tree = _find_tree(torch)
+    built = _list_current_objects(tree) if tree else {}
     with open(place / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as executor:
-            objects = list(executor.map(lambda source: _compile_source(source, place, torch), sources))
+            make = lambda source: built.get(source) or _compile_source(source, place, torch)  # noqa: E731
+            objects = list(executor.map(make, sources))
         module = place / (name + sysconfig.get_config_var("EXT_SUFFIX"))
         if not module.exists() or any(path.stat().st_mtime > module.stat().st_mtime for path in objects):
             libraries = [torch / "lib" / f"lib{library}.so" for library in TORCH_LIBRARIES] if torch else []

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds both halves for the Python and torch of an environment, and lets that environment import the build tree.
 #
-#   tools/build.sh [PRESET] [VENV]
+#   tools/build.sh [PRESET] [VENV] [TARGET]
 #
 # The build tree holds the Python files as links, so a change to Python needs no build and a change to C++ only this.
 set -eu
@@ -16,7 +16,7 @@ if [ ! -f "$tree/build.ninja" ] || ! grep -qx "Python_EXECUTABLE:[A-Z]*=$python"
   echo "configuring build/$preset for $python"
   cmake --preset "$preset" -DPython_EXECUTABLE="$python" >"$tree.log" 2>&1 || { cat "$tree.log"; exit 1; }
 fi
-cmake --build --preset "$preset"
+cmake --build --preset "$preset" ${3:+--target "$3"}
 
 # An environment inside the checkout is ours: `import reprise` finds the newest build without PYTHONPATH.
 case $python in "$PWD"/*)

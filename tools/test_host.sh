@@ -5,7 +5,8 @@
 #
 # One build serves all patch releases of a minor, as in the wheels: it is made with the first interpreter that has
 # headers, and the tests run on each. Looks at PATH and ~/.pyenv/versions. Names what it skipped and why.
-# PYTHONS="3.11 3.13" restricts the minors.
+# PYTHONS="3.11 3.13" restricts the minors. CORE names a libreprise_core.so to take; else each tree builds its own. Two
+# interpreters are tested at a time; their texts are shown when they end.
 set -u
 cd "$(dirname "$0")/.."
 venv=${1:-.venv}
@@ -13,6 +14,7 @@ venv=${1:-.venv}
 nanobind=$("$venv/bin/python" -m nanobind --cmake_dir) || exit 1
 status=0
 skipped=
+runs=()
 
 # Distinct interpreters of a minor, as "path version has_headers".
 list_interpreters() {
@@ -41,9 +43,10 @@ for minor in ${PYTHONS:-3.11 3.12 3.13}; do
   tree=build/host-$minor
   mkdir -p build
   echo "host $minor: building with $builder"
-  if ! { cmake -S . -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g" \
-           -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g" -DREPRISE_TORCH=OFF -DREPRISE_TESTS=OFF -DREPRISE_LLVM=OFF \
-           -DPython_EXECUTABLE="$builder" -DREPRISE_NANOBIND_DIR="$nanobind" \
+  if ! { cmake -S . -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 \
+           -DCMAKE_CXX_FLAGS_RELEASE=-O1 -DREPRISE_TORCH=OFF -DREPRISE_TESTS=OFF -DREPRISE_LLVM=OFF \
+           -DREPRISE_CORE_LIBRARY="${CORE:+$PWD/$CORE}" -DPython_EXECUTABLE="$builder" \
+           -DREPRISE_NANOBIND_DIR="$nanobind" \
          && cmake --build "$tree"; } >"$tree.log" 2>&1; then
     tail -n 60 "$tree.log"
     echo "FAILED host $minor: does not build (log: $tree.log)"
@@ -51,8 +54,28 @@ for minor in ${PYTHONS:-3.11 3.12 3.13}; do
     continue
   fi
   while read -r python version _; do
-    PYTHONPATH=$tree "$python" -m tests.host "$@" || { echo "FAILED host $version: $python"; status=1; }
+    runs+=("$tree $python $version")
   done <<<"$interpreters"
+done
+
+run_one() {
+  local tree=$1 python=$2 version=$3
+  shift 3
+  local log=build/host-tests-$version-$(echo "$python" | cksum | cut -d' ' -f1).log
+  PYTHONPATH=$tree "$python" -m tests.host "$@" >"$log" 2>&1 || echo "FAILED host $version: $python" >>"$log"
+  cat "$log"
+  ! grep -q "^FAILED host $version: $python" "$log"
+}
+
+for run in ${runs[@]+"${runs[@]}"}; do
+  while [ "$(jobs -rp | wc -l)" -ge 2 ]; do
+    wait -n || status=1
+  done
+  # shellcheck disable=SC2086
+  run_one $run "$@" &
+done
+while [ -n "$(jobs -p)" ]; do
+  wait -n || status=1
 done
 [ -z "$skipped" ] || echo "host: skipped$skipped"
 exit $status

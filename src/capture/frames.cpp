@@ -459,9 +459,18 @@ ValueId Recorder::caught_exception_id(Act&, PyObject* exception) {
     if (!can_be_constant(PyTuple_GET_ITEM(arguments, i))) return kNoValue;
     operands.push_back(constant_id(PyTuple_GET_ITEM(arguments, i)));
   }
+  // Attributes that C code gave it (the code of a device error).
+  PyObject* attributes = reinterpret_cast<PyBaseExceptionObject*>(exception)->dict;
+  PyObject *name, *value;
+  for (Py_ssize_t at = 0; attributes != nullptr && PyDict_Next(attributes, &at, &name, &value);) {
+    if (!PyUnicode_CheckExact(name) || !can_be_constant(value)) return kNoValue;
+  }
   ValueId id = emit_typed(NodeKind::Object, operands, exception, nullptr, 1);
   if (id < 0) return id;
   new_object(id);
+  for (Py_ssize_t at = 0; attributes != nullptr && PyDict_Next(attributes, &at, &name, &value);) {
+    if (set_attribute({exception, id}, name, {value, constant_id(value)}) != Outcome::Done) return kNoValue;
+  }
   known_exceptions_.push_back({Py_NewRef(exception), id});
   return id;
 }

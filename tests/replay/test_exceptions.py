@@ -400,3 +400,20 @@ def test_the_program_goes_on_after_an_error():
 
     good, bad = rnd(5, 3), rnd(6, 4)
     check(make, [call(rnd(i, 3), w) for i, w in enumerate([good, bad, good, good, bad, good])])
+
+
+@pytest.mark.parametrize("name", ["_cuda_isInBadFork", "_cuda_getDeviceCount", "is_current_stream_capturing"])
+def test_a_question_about_a_device_that_is_not_there(name):
+    """Builds for a device raise where there is no driver; others have a stand-in that raises, or nothing."""
+    ask = getattr(torch.cuda if name[0] != "_" else torch._C, name, None)
+    if ask is None:
+        pytest.skip(f"this build of torch has no torch._C.{name}")
+
+    def f(x):
+        try:
+            found = ask()
+        except Exception as error:
+            return x + 1, type(error).__name__, error.args, getattr(error, "error_code", None)
+        return x * int(found), found
+
+    check_function(f, vectors(4), promise=ONE_ENTRY)

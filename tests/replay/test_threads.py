@@ -1,12 +1,23 @@
 """Threads: several that compile and call one function, several models at once, and plain code beside recordings."""
 
 import concurrent.futures
+import sys
 import threading
 
+import pytest
 import torch
 from twins import assert_same, compiled, rnd
 
 THREADS = 4
+
+
+@pytest.fixture(autouse=True)
+def _switch_often():
+    """Threads change often, and one that lets go of the GIL in a torch call does not wait 5 ms for it each time."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    yield
+    sys.setswitchinterval(interval)
 
 
 def together(work, threads=THREADS):

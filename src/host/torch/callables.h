@@ -40,6 +40,10 @@ TorchCallable classify_torch_callable(PyObject* callable);
 /// tensor_split(), and indexing, whose sizes depend on data only with some arguments.
 bool has_data_dependent_sizes(const TorchCallable& callable, PyObject* const* args, size_t count, PyObject* names);
 
+/// Does this function ask a kind of device that this process has none of, and never will? What it raises for want of a
+/// device or driver it raises at each call.
+bool lacks_device(const TorchCallable& callable);
+
 enum class TensorAttributeKind : uint8_t {
   Unknown,    // not an attribute of torch tensors
   Metadata,   // read: constant once TensorMeta is guarded. write: changes TensorMeta

@@ -1,5 +1,6 @@
 #include "host/torch/callables.h"
 
+#include <ATen/Context.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <deque>
@@ -451,6 +452,14 @@ bool has_data_dependent_sizes(const TorchCallable& callable, PyObject* const* ar
     }
   }
   return true;
+}
+
+bool lacks_device(const TorchCallable& callable) {
+  // The number of devices is counted once in a process.
+  const string_view name = callable.name;
+  if (name.starts_with("torch._C._cuda_")) return !at::hasCUDA();
+  if (name.starts_with("torch._C._xpu_")) return !at::hasXPU();
+  return false;
 }
 
 bool prepare_torch_callables() {
