@@ -1,9 +1,9 @@
 """`python -m bench.demo`: every model of bench/models.py, inference and one training step, against eager.
 
 Each row makes two equal twins, runs five calls with changing inputs on both and compares everything the calls left
-behind: outputs with their caches; for training the loss, gradients, parameters, buffers and optimizer state. Native code
-may differ by rounding errors (`modes.TOLERANCES`, docs/numerics.md), replay (`--mode reprise-eager`) by nothing. Then it
-times both, interleaved. The exit code is 1 if any row differs by more, or fails.
+behind: outputs with their caches; for training the loss, gradients, parameters, buffers and optimizer state. Native
+code may differ by rounding errors (`modes.TOLERANCES`, docs/numerics.md), replay (`--mode reprise-eager`) by nothing.
+Then it times both, interleaved. The exit code is 1 if any row differs by more, or fails.
 
 Columns: `error` (bit-equal or the largest absolute difference), `entries`, `exits` and `opaque` calls counted by
 Reprise over the five calls, what the `first` call cost beyond eager's first, medians and minima in ms, and ratios
