@@ -1,6 +1,7 @@
 #include "driver/native_engine.h"
 
 #include <Python.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <condition_variable>
@@ -61,6 +62,18 @@ class CpuEngine final : public NativeEngine {
 
   std::shared_ptr<host::ArenaPool> arenas() override { return arenas_; }
 
+  // Around a fork: the worker is between two jobs, so the child finds no lock taken, neither ours nor LLVM's nor those
+  // of the kernel tables and loaded code that it shares with its parent. The worker needs no GIL, which the caller may
+  // hold.
+  void pause() {
+    job_mutex_.lock();
+    queue_mutex_.lock();
+  }
+  void resume() {
+    queue_mutex_.unlock();
+    job_mutex_.unlock();
+  }
+
   void stop() {
     {
       const std::lock_guard lock(queue_mutex_);
@@ -112,7 +125,11 @@ class CpuEngine final : public NativeEngine {
       Job job = std::move(queue_.front());
       queue_.pop_front();
       lock.unlock();
-      improve(job);
+      {
+        const std::lock_guard busy(job_mutex_);
+        improve(job);
+        job = {};  // what it owned is freed here, too
+      }
       lock.lock();
     }
   }
@@ -134,6 +151,7 @@ class CpuEngine final : public NativeEngine {
   Compiler full_;
   std::unique_ptr<toolchain::Linker> linker_;
   std::shared_ptr<host::ArenaPool> arenas_;
+  std::mutex job_mutex_;  // held while the worker does something; before queue_mutex_
   std::mutex queue_mutex_;
   std::condition_variable work_;
   std::deque<Job> queue_;
@@ -154,6 +172,7 @@ base::Result<NativeEngine*> make_engine() {
   auto linker = toolchain::make_linker(host::find_torch_symbol);
   if (!linker) return linker.unsupported();
   if (g_engine == nullptr) {
+    pthread_atfork([] { g_engine->pause(); }, [] { g_engine->resume(); }, [] { g_engine->resume(); });
     Py_AtExit([] {
       if (g_engine_process == getpid()) g_engine->stop();
     });

@@ -2,7 +2,8 @@
 //
 // One for all contexts, since equal kernels of different models are one code. compile() gives functions at once (first
 // tier, or what is loaded already); a background thread swaps the second tier in. The thread holds no Python objects
-// and stops at the end of the interpreter; after a fork the child gets an engine of its own. Any thread may call.
+// and stops at the end of the interpreter. A fork waits for the end of the kernel that it is compiling, so that no lock
+// is taken in the child, which gets an engine of its own. Any thread may call.
 #pragma once
 
 #include <cstdint>

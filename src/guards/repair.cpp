@@ -167,6 +167,7 @@ class StampSet::Repair {
     }
     for (uint32_t i = 0; i < count; i++) {
       const size_t word = first + i;
+      if (static_cast<int>(i) != stamp.watched_word) set_.is_watched_[word] = 0;  // not made 1: it may be undone
       const Word& old = set_.words_[word];
       if (old.address == stamp.words[i].address && old.expected == stamp.words[i].expected) continue;
       old_words_.push_back({word, old});

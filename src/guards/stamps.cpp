@@ -24,8 +24,9 @@
 //  8. A word that moved re-runs the operations that hang on it, and those that hang on values that changed
 //  (repair.cpp).
 //     Operations under an unchanged address are skipped where words of their own cover them.
-//  9. Where dicts have no tags (3.13) they are watched: while the epoch stands still all of them are unchanged; a new
-//     epoch makes the set unusable. Words for types, cells, lists and functions are the same.
+//  9. Dicts that can be watched (3.12 and later) are: while the epoch stands still all of them are unchanged and alive,
+//     so what they hold is, too. With tags as well (3.12) a new epoch only means that the tags are compared again;
+//     without (3.13) it makes the set unusable. Words for types, cells, lists and functions are compared at each check.
 #include "guards/stamps.h"
 
 #include <string_view>
@@ -85,6 +86,7 @@ StampSet::StampSet(const GuardCode& code, std::span<PyObject* const> values, std
   first_word_.push_back(static_cast<uint32_t>(word_count_));
   words_.resize(word_count_ + kPrefetchDistance, Word{reinterpret_cast<const uint64_t*>(this), 0});
   if (uses_epoch_) epoch_ = host::get_watch_epoch();
+  if (uses_epoch_ && host::stamps_have_tags()) list_unwatched_words();
 }
 
 StampSet::~StampSet() {
@@ -99,6 +101,7 @@ void StampSet::add_op(const OpStamp& stamp, int32_t index) {
   for (int i = 0; i < stamp.word_count; i++) {
     words_.push_back(stamp.words[i]);
     word_slots_.push_back(stamp.word_slots[i]);
+    is_watched_.push_back(i == stamp.watched_word);
   }
   op_trusts_[index] = stamp.trust;
   is_slow_[index] = stamp.is_slow;
@@ -121,7 +124,7 @@ bool StampSet::is_root(int32_t arg) const {
 }
 
 size_t StampSet::size_bytes() const {
-  return sizeof *this + words_.size() * (sizeof(Word) + sizeof(int32_t)) +
+  return sizeof *this + words_.size() * (sizeof(Word) + sizeof(int32_t) + 1) + unwatched_words_.size() * sizeof(Word) +
          values_.size() * (2 * sizeof(void*) + sizeof(Trust) + 1 + 2 * sizeof(int32_t)) +
          code_.ops.size() * (sizeof(uint32_t) + sizeof(Trust) + 1) +
          (slow_ops_.size() + tensor_ops_.size()) * sizeof(int32_t) + tensors_.size() * 128;
@@ -177,14 +180,15 @@ bool StampSet::stamp_dict(int32_t index, int32_t slot, OpStamp* stamp) {
   if (trusts_[slot] == Trust::None || dict == nullptr || !PyDict_Check(dict)) return false;
   const bool is_owner = content_owners_[slot] == kNobody || content_owners_[slot] == index;
   const bool has_tags = host::stamps_have_tags();
-  if (is_owner && !has_tags && !(host::stamps_have_watchers() && host::watch_dict(dict))) return false;
+  const bool is_watched = is_owner && host::stamps_have_watchers() && host::watch_dict(dict);
+  if (is_owner && !has_tags && !is_watched) return false;
   stamp_type(index, slot, trusts_[slot] == Trust::Weak, stamp);
   if (!is_owner) return true;
   content_owners_[slot] = index;
+  if (is_watched) uses_epoch_ = true;
   if (has_tags) {
+    if (is_watched) stamp->watched_word = stamp->word_count;
     stamp->add_word(word_at(host::make_dict_stamp(dict).address), slot);
-  } else {
-    uses_epoch_ = true;
   }
   return true;
 }
@@ -428,8 +432,20 @@ void StampSet::stamp_fact(int32_t index, OpStamp* stamp) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Checking
 
-size_t StampSet::find_moved_word(size_t first, size_t end) const {
-  const Word* words = words_.data();
+// For the checks of an epoch in which no watched dict has changed.
+void StampSet::list_unwatched_words() {
+  unwatched_words_.clear();
+  for (size_t i = 0; i < word_count_; i++) {
+    if (!is_watched_[i]) unwatched_words_.push_back(words_[i]);
+  }
+  unwatched_words_.resize(unwatched_words_.size() + kPrefetchDistance, words_.back());
+  are_unwatched_words_stale_ = false;
+}
+
+size_t StampSet::find_moved_word(size_t first, size_t end) const { return find_moved(words_, first, end); }
+
+size_t StampSet::find_moved(const std::vector<Word>& all, size_t first, size_t end) {
+  const Word* words = all.data();
   for (size_t i = first; i < end; i++) {
     __builtin_prefetch(words[i + kPrefetchDistance].address);
     if (*words[i].address != words[i].expected) [[unlikely]]
@@ -438,11 +454,25 @@ size_t StampSet::find_moved_word(size_t first, size_t end) const {
   return end;
 }
 
+// False also where they are not told apart.
+bool StampSet::are_unwatched_words_unmoved() {
+  if (unwatched_words_.empty()) return false;
+  if (are_unwatched_words_stale_) list_unwatched_words();
+  const size_t count = unwatched_words_.size() - kPrefetchDistance;
+  return find_moved(unwatched_words_, 0, count) == count;
+}
+
 StampSet::Outcome StampSet::check(PyObject* const* args, Temporaries& temporaries, int32_t* failed_op) {
-  if (uses_epoch_ && epoch_ != host::get_watch_epoch()) return Outcome::Unusable;
-  if (const size_t moved = find_moved_word(0, word_count_); moved < word_count_) [[unlikely]] {
-    const Outcome outcome = repair(moved, args, temporaries, failed_op);
-    if (outcome != Outcome::Holds) return outcome;
+  const uint64_t epoch = uses_epoch_ ? host::get_watch_epoch() : 0;
+  const bool is_quiet = epoch_ == epoch;
+  if (!is_quiet && !host::stamps_have_tags()) return Outcome::Unusable;
+  if (!is_quiet || !are_unwatched_words_unmoved()) {
+    if (const size_t moved = find_moved_word(0, word_count_); moved < word_count_) [[unlikely]] {
+      const Outcome outcome = repair(moved, args, temporaries, failed_op);
+      if (outcome != Outcome::Holds) return outcome;
+      are_unwatched_words_stale_ = true;
+    }
+    epoch_ = epoch;
   }
   if (are_tensors_dirty_ || !tensors_.check_all()) [[unlikely]] {
     const Outcome outcome = check_tensors(failed_op);

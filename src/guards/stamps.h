@@ -81,6 +81,9 @@ class StampSet {
   bool stamp_length(int32_t index, int32_t slot, OpStamp* stamp);
   static const uint64_t* find_field(PyObject* descriptor, PyObject* object);
   size_t find_moved_word(size_t first, size_t end) const;
+  static size_t find_moved(const std::vector<Word>& all, size_t first, size_t end);
+  void list_unwatched_words();
+  bool are_unwatched_words_unmoved();
   Outcome check_tensors(int32_t* failed_op);
   Outcome repair(size_t word, PyObject* const* args, Temporaries& temporaries, int32_t* failed_op);
   void add_op(const OpStamp& stamp, int32_t index);
@@ -89,7 +92,10 @@ class StampSet {
   std::vector<Word> words_;           // in op order, then padding for the prefetch
   std::vector<int32_t> word_slots_;   // whose users re-run when the word moves; -1: the op itself
   std::vector<uint32_t> first_word_;  // by op
+  std::vector<uint8_t> is_watched_;   // by word: the epoch tells of its changes
   size_t word_count_ = 0;
+  std::vector<Word> unwatched_words_;  // a copy of the others, and padding; empty where all must be compared
+  bool are_unwatched_words_stale_ = false;
   std::vector<Root> roots_;
   std::vector<PyObject*> values_;
   std::vector<PyTypeObject*> types_;     // by slot: of the value when stamped

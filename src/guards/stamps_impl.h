@@ -12,6 +12,7 @@ struct StampSet::OpStamp {
   Word words[kMaxWords];
   int32_t word_slots[kMaxWords];
   int word_count = 0;
+  int watched_word = -1;      // the one that is a tag of a watched dict
   Trust trust = Trust::None;  // of the slot that a node fills; Strong also for a fact that makes its slot strong
   bool must_hold = false;     // the set keeps a reference to the slot's value
   bool is_slow = false;
