@@ -1,5 +1,7 @@
 """`python -m bench [DIR]`: the demo's table and the call-overhead probes as CSV files in DIR (default: build/bench).
 
+`python -m bench run | capture | report | rows` are the commands of the zoo (bench/harness/README.md).
+
 Options before DIR reach both parts where both have them: --mode, --threads. `--peers` adds torch.compile to the probes,
 `--small` takes tiny models and few blocks.
 """
@@ -12,6 +14,11 @@ from bench import demo, modes, overhead
 
 
 def main(arguments=None):
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] in ("run", "capture", "report", "rows"):
+        from bench.harness import commands
+
+        return commands.main(arguments)
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.split("\n\n")[0])
     parser.add_argument("directory", nargs="?", default="build/bench", type=pathlib.Path)
     parser.add_argument("--mode", default="reprise", choices=list(modes.MODES))

@@ -216,7 +216,22 @@ bool Recorder::predict_next(HeapObject* iterator, ValueId* id, bool* is_known) {
   return true;
 }
 
-Outcome Recorder::next_of_generator(Operand generator, Operand* out) {
+// next() has to raise it again, with what a generator returned; loops and the like have no use for it.
+static void clear_stop(PyObject** stop_value) {
+  PyObject *type, *exception, *traceback;
+  PyErr_Fetch(&type, &exception, &traceback);
+  if (type == nullptr) return;
+  PyErr_NormalizeException(&type, &exception, &traceback);
+  if (exception != nullptr && PyErr_GivenExceptionMatches(exception, PyExc_StopIteration)) {
+    PyObject* value = reinterpret_cast<PyStopIterationObject*>(exception)->value;
+    if (stop_value != nullptr && value != nullptr && value != Py_None) Py_XSETREF(*stop_value, Py_NewRef(value));
+  }
+  Py_DECREF(type);
+  Py_XDECREF(exception);
+  Py_XDECREF(traceback);
+}
+
+Outcome Recorder::next_of_generator(Operand generator, Operand* out, PyObject** stop_value) {
   ModeScope mode(*this, ResumeMode::Never);
   return_id_ = kNoValue;
   bool was_recorded = active_ && generator.id >= 0 && facts_[generator.id].heap != nullptr &&
@@ -237,7 +252,7 @@ Outcome Recorder::next_of_generator(Operand generator, Operand* out) {
     if (active_) lose("a generator that raised");
     return Outcome::Raised;
   }
-  PyErr_Clear();
+  clear_stop(stop_value);
   *out = {value, kNoValue};
   if (!active_) return Outcome::Done;
   if (was_recorded) {
@@ -283,11 +298,11 @@ Outcome Recorder::next_of_builtin(Operand iterator, PyObject* length_hint, Opera
   return Outcome::Done;
 }
 
-Outcome Recorder::next_element(Operand iterator, Operand* out) {
+Outcome Recorder::next_element(Operand iterator, Operand* out, PyObject** stop_value) {
   PyObject* x = iterator.object;
   auto take = [&]() -> PyObject* {
     PyObject* value = Py_TYPE(x)->tp_iternext(x);
-    if (value == nullptr && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_StopIteration)) PyErr_Clear();
+    if (value == nullptr && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_StopIteration)) clear_stop(stop_value);
     return value;
   };
   if (!active_) {
@@ -296,7 +311,7 @@ Outcome Recorder::next_element(Operand iterator, Operand* out) {
     return value == nullptr && PyErr_Occurred() ? Outcome::Raised : Outcome::Done;
   }
   if (iterator.id < 0) return stop("an iterator of unknown origin");
-  if (PyGen_CheckExact(x)) return next_of_generator(iterator, out);
+  if (PyGen_CheckExact(x)) return next_of_generator(iterator, out, stop_value);
   HeapObject* object = facts_[iterator.id].heap;
   if (object == nullptr || object->iterator == nullptr) {
     bool found;
@@ -306,7 +321,7 @@ Outcome Recorder::next_element(Operand iterator, Operand* out) {
       Outcome outcome = call_special(names().next, iterator, {}, out, &found);
       if (outcome == Outcome::Raised && PyErr_ExceptionMatches(PyExc_StopIteration) && active_ &&
           exception_is_recorded_) {
-        PyErr_Clear();
+        clear_stop(stop_value);
         exception_is_recorded_ = false;
         *out = {};
         return Outcome::Done;
@@ -342,11 +357,11 @@ Outcome Recorder::next_element(Operand iterator, Operand* out) {
       Outcome outcome;
       {
         ModeScope mode(*this, ResumeMode::Never);
-        outcome = next_element({source.object, source_id}, &part);
+        outcome = next_element({source.object, source_id}, &part, stop_value);
       }
       if (outcome == Outcome::Stop) {
         PyObject* value = Py_TYPE(source.object)->tp_iternext(source.object);
-        if (value == nullptr && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_StopIteration)) PyErr_Clear();
+        if (value == nullptr && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_StopIteration)) clear_stop(stop_value);
         part = {value, kNoValue};
         outcome = value == nullptr && PyErr_Occurred() ? Outcome::Raised : Outcome::Done;
       }

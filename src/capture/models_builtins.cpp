@@ -128,11 +128,22 @@ MODEL(iter) {
 MODEL(next) {
   NO_KEYWORDS(1, 2)
   ModeScope mode(*this, ResumeMode::Never);
-  Outcome outcome = next_element(args[0], out);
+  PyObject* stop_value = nullptr;
+  Outcome outcome = next_element(args[0], out, &stop_value);
   if (outcome != Outcome::Done || out->object != nullptr) return outcome;
   if (n == 2) {
+    Py_XDECREF(stop_value);
     *out = {Py_NewRef(args[1].object), args[1].id};
     return Outcome::Done;
+  }
+  if (stop_value != nullptr) {
+    // What a generator returned is in the exception, whose arguments have no ids.
+    if (active_) lose("the value that a generator returned");
+    PyObject* stop = PyObject_CallOneArg(PyExc_StopIteration, stop_value);
+    Py_DECREF(stop_value);
+    if (stop != nullptr) PyErr_SetObject(PyExc_StopIteration, stop);
+    Py_XDECREF(stop);
+    return Outcome::Raised;
   }
   PyErr_SetNone(PyExc_StopIteration);
   exception_is_recorded_ = active_;

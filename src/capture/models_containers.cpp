@@ -180,8 +180,39 @@ MODEL(dict_setitem) {
   return Outcome::Done;
 }
 
+// Python code of a subclass of dict that stands between its items and whoever uses the operators on it.
+static bool is_overridden(PyObject* dict, PyObject* name) {
+  PyObject* method = _PyType_Lookup(Py_TYPE(dict), name);
+  return method != nullptr && !Py_IS_TYPE(method, &PyWrapperDescr_Type) && !Py_IS_TYPE(method, &PyMethodDescr_Type);
+}
+
 MODEL(dict_delitem) {
   NO_KEYWORDS(2, 2)
+  if (active_ && PyDict_Check(args[0].object) && is_overridden(args[0].object, names().delitem)) {
+    if (!know_type(args[0])) return Outcome::Stop;
+    bool by_identity = host::is_tensor(args[1].object);
+    if (!by_identity && !make_key(args[1])) return stop("a dict key that is known late");
+    HeapObject* object = heap_of(args[0]);
+    if (object == nullptr) return Outcome::Stop;
+    Operand old;
+    Outcome outcome = read_dict(args[0].object, object, args[1], &old);
+    if (outcome != Outcome::Done) return outcome;
+    if (old.object == nullptr) return stop("deletion of a missing dict key");
+    PyObject* canonical = key_of(args[1], &by_identity);
+    emit(NodeKind::MutatorCall, {args[0].id, callable.id, args[0].id, args[1].id});
+    CCall bracket(*this);
+    PyObject* result = call_live(callable.object, args, n, nullptr);
+    if (result == nullptr) return Outcome::Raised;
+    if (active_) {
+      object->items.set(canonical, kNoValue);
+      facts_[args[0].id].is_length_known = facts_[args[0].id].are_keys_known = facts_[args[0].id].is_truth_known =
+          false;
+      note_dict_written(args[0].object, object);
+      note_effect(object);
+    }
+    *out = {result, constant_id(result)};
+    return Outcome::Done;
+  }
   Outcome outcome = remove_from_dict(args[0], args[1]);
   if (outcome == Outcome::Done) *out = constant(Py_None);
   return outcome;
@@ -230,7 +261,7 @@ MODEL(dict_view) {
 
 MODEL(dict_pop) {
   NO_KEYWORDS(2, 3)
-  if (!PyDict_Check(args[0].object)) return call_opaque(callable);
+  if (!PyDict_Check(args[0].object) || is_overridden(args[0].object, names().delitem)) return call_opaque(callable);
   if (!is_constant(args[0].id) && !know_type(args[0])) return Outcome::Stop;
   if (!host::is_tensor(args[1].object) && !make_key(args[1])) return stop("a dict key that is known late");
   HeapObject* object = heap_of(args[0]);
@@ -260,6 +291,8 @@ MODEL(dict_pop) {
 MODEL(dict_update) {
   int positional = n - static_cast<int>(kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0);
   if (positional < 1 || positional > 2 || !PyDict_Check(args[0].object)) return call_opaque(callable);
+  // dict passes by an override, OrderedDict does not: that is theirs to know.
+  if (is_overridden(args[0].object, names().setitem)) return call_opaque(callable);
   bool has_started = false;
   auto finish_live = [&] {
     PyObject* result = call_live(callable.object, args, n, kwnames);
@@ -344,7 +377,7 @@ MODEL(dict_init) {
 
 MODEL(dict_setdefault) {
   NO_KEYWORDS(2, 3)
-  if (!PyDict_Check(args[0].object)) return call_opaque(callable);
+  if (!PyDict_Check(args[0].object) || is_overridden(args[0].object, names().setitem)) return call_opaque(callable);
   if (!is_constant(args[0].id) && !know_type(args[0])) return Outcome::Stop;
   if (!host::is_tensor(args[1].object) && !make_key(args[1])) return stop("a dict key that is known late");
   HeapObject* object = heap_of(args[0]);

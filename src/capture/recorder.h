@@ -249,12 +249,13 @@ class Recorder {
 
   // ---- iteration.cpp
   Outcome make_iterator(Operand o, Operand* out);
-  /// Next element; out->object nullptr: exhausted.
-  Outcome next_element(Operand iterator, Operand* out);
+  /// Next element; out->object nullptr: exhausted, and *stop_value what it returned unless that is None (new
+  /// reference).
+  Outcome next_element(Operand iterator, Operand* out, PyObject** stop_value = nullptr);
   /// Advances the model of an iterator by one: the id of the element the live iterator gives. False: exhausted or,
   /// with *is_known false, not predictable.
   bool predict_next(HeapObject* iterator, ValueId* id, bool* is_known);
-  Outcome next_of_generator(Operand generator, Operand* out);
+  Outcome next_of_generator(Operand generator, Operand* out, PyObject** stop_value);
   Outcome next_of_builtin(Operand iterator, PyObject* length_hint, Operand* out);
   Outcome all_elements(Operand iterable, std::vector<Operand>* out);
   Operand new_iterator(PyObject* stolen, std::span<const ValueId> sources, PyObject* type,

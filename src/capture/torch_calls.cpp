@@ -1,5 +1,6 @@
 // Torch callables: one node each, executed whole at replay. What Python reads of results is folded where it follows
 // from metadata that is guarded, and late where it depends on data.
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 #include <unordered_set>
@@ -25,15 +26,55 @@ bool takes_scalars(const char* name) {
   return kNames.contains(dot != nullptr ? dot + 1 : name);
 }
 
+/// PyTorch takes a tensor of one whole number where it wants a size, a dimension or a position.
+bool may_be_size(PyObject* o) {
+  if (!host::is_tensor(o) || !host::tensor_sizes(o).empty()) return false;
+  constexpr int kInt64 = 4;  // c10::ScalarType: unsigned and signed integers come first
+  const host::TensorMetaRef meta = host::make_tensor_meta(o);
+  return meta->dim_count() == 0 && meta->dtype() <= kInt64;
+}
+
+bool has_size(PyObject* o) {
+  if (PyTuple_Check(o) || PyList_Check(o)) {
+    PyObject** elements = PySequence_Fast_ITEMS(o);
+    return std::any_of(elements, elements + PySequence_Fast_GET_SIZE(o), may_be_size);
+  }
+  return may_be_size(o);
+}
+
+/// Callables whose results have no size from a tensor of one whole number: it is data, or an index.
+bool takes_numbers_as_data(const char* name) {
+  static const std::unordered_set<std::string_view> kNames = {
+      "stack",          "cat",        "where",       "copy_",         "index_copy_",
+      "index_put_",     "index_add_", "index_fill_", "gather",        "embedding",
+      "scatter_",       "isin",       "bucketize",   "cross_entropy", "searchsorted",
+      "masked_scatter", "meshgrid",   "logical_and", "equal",         "allclose"};
+  const char* dot = strrchr(name, '.');
+  return kNames.contains(dot != nullptr ? dot + 1 : name);
+}
+
+/// Functions whose first argument may be a size.
+bool starts_with_size(const char* name) {
+  static const std::unordered_set<std::string_view> kNames = {
+      "zeros",  "ones",     "empty",    "rand",  "randn",        "randint",      "randperm",
+      "arange", "linspace", "logspace", "range", "tril_indices", "triu_indices", "eye"};
+  const char* dot = strrchr(name, '.');
+  return kNames.contains(dot != nullptr ? dot + 1 : name);
+}
+
 }  // namespace
 
 bool Recorder::has_tensor(Operand o) {
   if (host::is_tensor(o.object)) return true;
+  if (PySlice_Check(o.object)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(o.object);
+    return host::is_tensor(slice->start) || host::is_tensor(slice->stop) || host::is_tensor(slice->step);
+  }
   if (PyTuple_Check(o.object) || PyList_Check(o.object)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o.object); i++) {
       PyObject* element = PySequence_Fast_ITEMS(o.object)[i];
       if (host::is_tensor(element)) return true;
-      if (PyTuple_Check(element) || PyList_Check(element)) {
+      if (PyTuple_Check(element) || PyList_Check(element) || PySlice_Check(element)) {
         if (has_tensor({element, kNoValue})) return true;
       }
     }
@@ -185,6 +226,13 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
     return Outcome::Done;
   }
   using Kind = host::TorchCallableKind;
+  if (any_tensor && !scalars_may_vary && !takes_numbers_as_data(name.c_str()) &&
+      !(host::is_plain_tensor(result) && host::tensor_sizes(result).empty())) {
+    for (int i = 0; i < n && !is_tainted; i++) {
+      const bool may_be = i > 0 || !host::is_tensor(args[0].object) || starts_with_size(name.c_str());
+      is_tainted = may_be && has_size(args[i].object);
+    }
+  }
   bool is_folded = kind == Kind::Metadata && !is_tainted && all_plain;
   if (!any_tensor && (kind == Kind::StateRead || kind == Kind::Metadata) && !host::is_tensor(result)) is_folded = true;
   if (!any_tensor && kind == Kind::Tensor && result != Py_None && can_be_constant(result)) is_folded = true;

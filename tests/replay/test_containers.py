@@ -517,3 +517,32 @@ def test_a_set_of_tensors_of_the_trace():
         return y + len(s), x in s, (x + 1) in s
 
     check_function(f, vectors())
+
+
+def test_dict_methods_pass_by_the_operators_of_a_subclass():
+    class Locked(dict):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+
+        def __setitem__(self, key, value):
+            raise TypeError("locked")
+
+        def __delitem__(self, key):
+            raise TypeError("locked")
+
+    class Ordered(collections.OrderedDict):
+        def __delitem__(self, key):
+            raise TypeError("locked")
+
+    def f(x):
+        d = Locked({"a": x}, b=x + 1)
+        d.update(c=x * 2)
+        popped = d.pop("a")
+        d.setdefault("e", x - 1)
+        super(Locked, d).__setitem__("f", x)
+        super(Locked, d).__delitem__("b")
+        o = Ordered(a=x, b=x + 1)
+        super(Ordered, o).__delitem__("a")
+        return dict(d), popped, dict(o)
+
+    check_function(f, vectors(4))

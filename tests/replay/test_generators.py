@@ -290,3 +290,25 @@ def test_generator_arguments_are_consumed():
         return x * first, sum(g)
 
     check_function(f, [lambda i=i: call(rnd(i, 3), (k for k in (2, 3, 4))) for i in range(4)])
+
+
+def test_what_a_generator_returned_is_in_the_stop_iteration_of_next():
+    def gen(x):
+        yield x
+        return x * 2, "end"
+
+    def silent(x):
+        return x + 1
+        yield
+
+    def result_of(generator):
+        try:
+            while True:
+                next(generator)
+        except StopIteration as e:
+            return e.value
+
+    def f(x):
+        return result_of(gen(x)), result_of(silent(x)), next(silent(x), None), result_of(zip(silent(x)))
+
+    check_function(f, vectors(4))

@@ -614,3 +614,14 @@ def test_lists_of_tensors_through_foreach_and_stack():
         return ys, torch.stack(xs), [t.sum() for t in xs]
 
     check_function(f, [call([rnd(i, 3), rnd(i + 1, 3)]) for i in range(4)], promise=ONE_ENTRY)
+
+
+def test_sizes_given_as_tensors_are_known_late():
+    def f(x, n, zero):
+        padded = torch.nn.functional.pad(x, (n, zero))
+        made = torch.zeros(n), torch.arange(n), x.new_ones((n, 2)), torch.zeros((2, n))
+        cut = x[:n], x.narrow(0, 0, n), x[zero:n], x.view(n * 0 - 1)
+        return [t.shape for t in (padded, *made, *cut)], padded[: padded.shape[0] - 1], [t.sum() for t in made]
+
+    calls = [call(rnd(k, 6), torch.tensor(v), torch.tensor(0)) for k, v in enumerate([2, 2, 3, 3, 5])]
+    check_function(f, calls)

@@ -202,6 +202,14 @@ void Emitter::emit_vector_loop(LoopId id, llvm::Value* lower, llvm::Value* upper
   unroll_ = 1;
 }
 
+// Values of the vector loop's variable are made when asked for, and stand here.
+void Emitter::open_body(ValueId var) {
+  body_block_ = b_.GetInsertBlock();
+  body_last_ = body_block_->empty() ? nullptr : &body_block_->back();
+  values_[var.index()] = {false, {}};
+  inside_[var.index()] = true;
+}
+
 // One loop of `unroll` lane sets a step; with `masked_end` the lanes from there on are off.
 void Emitter::emit_lanes(const Loop& loop, llvm::Value* lower, llvm::Value* upper, int unroll,
                          llvm::Value* masked_end) {
@@ -215,8 +223,7 @@ void Emitter::emit_lanes(const Loop& loop, llvm::Value* lower, llvm::Value* uppe
       llvm::Value* count = b_.CreateTrunc(rest_, b_.getInt32Ty());
       mask_ = b_.CreateICmpSLT(get_lane_numbers(b_.getInt32Ty()), b_.CreateVectorSplat(lanes_, count));
     }
-    values_[loop.var.index()] = {false, {}};  // made when asked for
-    inside_[loop.var.index()] = true;
+    open_body(loop.var);
     emit_nodes(kernel_.get(loop.body));
   });
   position_ = mask_ = rest_ = nullptr;
@@ -268,8 +275,7 @@ bool Emitter::emit_tile(const Loop& rows) {
       for_range(column_lower, whole_columns, lanes, [&](llvm::Value* position) {
         position_ = position;
         values_[rows.var.index()] = {true, {row}};
-        values_[columns.var.index()] = {false, {}};
-        inside_[columns.var.index()] = true;
+        open_body(columns.var);
         emit_nodes(kernel_.get(columns.body));
       });
     });

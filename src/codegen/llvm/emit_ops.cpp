@@ -78,6 +78,13 @@ llvm::Value* Emitter::get_part(ValueId id, unsigned part) {
   Value& value = values_[id.index()];
   if (!value.is_uniform) {
     if (value.parts.empty()) {  // a loop variable, asked for the first time in this body
+      // Made where the body starts: the place that asks may be in a loop inside, which others are not behind.
+      const llvm::IRBuilder<>::InsertPointGuard guard(b_);
+      if (body_last_ == nullptr || llvm::isa<llvm::PHINode>(body_last_)) {
+        b_.SetInsertPoint(body_block_, body_block_->getFirstInsertionPt());
+      } else {
+        b_.SetInsertPoint(body_block_, std::next(body_last_->getIterator()));
+      }
       for (unsigned i = 0; i < unroll_; ++i) {
         const std::uint64_t offset = tile_row_.is_valid() ? 0 : std::uint64_t{i} * lanes_;
         llvm::Value* first = b_.CreateAdd(position_, b_.getInt64(offset));

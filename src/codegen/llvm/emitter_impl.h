@@ -185,6 +185,7 @@ class Emitter {
   static llvm::Type* like(llvm::Type* shape, llvm::Type* scalar);  // scalar, or a vector as long as `shape`
   llvm::Value* splat(llvm::Value* scalar);
   llvm::Value* get_lane_numbers(llvm::IntegerType* type);
+  void open_body(ValueId var);
 
   const Kernel& kernel_;
   const kernel::Analysis analysis_;
@@ -207,10 +208,12 @@ class Emitter {
   LoopId loop_;
   unsigned lanes_ = 0;
   unsigned unroll_ = 1;
-  llvm::Value* position_ = nullptr;  // the loop variable of lane 0 of part 0
-  llvm::Value* mask_ = nullptr;      // of the rest
-  llvm::Value* rest_ = nullptr;      // how many lanes are on in the rest, i64
-  ValueId tile_row_;                 // a tile is open: part p is row p
+  llvm::Value* position_ = nullptr;         // the loop variable of lane 0 of part 0
+  llvm::BasicBlock* body_block_ = nullptr;  // where the body of the vector loop starts: in this block
+  llvm::Instruction* body_last_ = nullptr;  // behind this instruction, or at the start of the block
+  llvm::Value* mask_ = nullptr;             // of the rest
+  llvm::Value* rest_ = nullptr;             // how many lanes are on in the rest, i64
+  ValueId tile_row_;                        // a tile is open: part p is row p
   llvm::Value* row_ = nullptr;
   llvm::Instruction* preheader_ = nullptr;  // what is hoisted goes in front of this
   std::vector<bool> inside_;                // by node: emitted inside of the open vector loop, not hoisted

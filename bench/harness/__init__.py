@@ -1,0 +1,1 @@
+"""How the zoo is measured: one process a model, results as JSON lines (README.md)."""

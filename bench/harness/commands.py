@@ -1,0 +1,150 @@
+"""`python -m bench run | capture | report | rows`: the commands of the zoo."""
+
+import argparse
+import pathlib
+import sys
+
+from bench import zoo
+
+DEFAULT_FILE = "build/bench/{command}-{tier}.jsonl"
+
+
+def add_selection(parser):
+    parser.add_argument("--tier", choices=("small", "full"), default="full", help="which rows")
+    parser.add_argument("--rows", help="comma-separated names instead of a tier")
+    parser.add_argument("--suites", help="comma-separated suites of the tier")
+    parser.add_argument("--shard", default="0/1", help="i/n: every n-th job, from the i-th")
+
+
+def add_running(parser, modes, rounds):
+    parser.add_argument("--modes", default=modes, help="comma-separated: inference, training, optimizer")
+    parser.add_argument("--file", type=pathlib.Path, help="the result file; an existing one is gone on with")
+    parser.add_argument("--threads", type=int, default=2 if rounds else 1, help="threads of torch in each process")
+    parser.add_argument("--parallel", type=int, default=1, help="processes at a time (not for timing)")
+    parser.add_argument("--timeout", type=int, default=300, help="seconds a model may take")
+
+
+def selected(options):
+    """Rows that the options name. ValueError for unknown ones."""
+    if options.rows:
+        return [zoo.find_row(name) for name in options.rows.split(",")]
+    found = zoo.small_rows() if options.tier == "small" else [r for r in zoo.all_rows() if "slow" not in r.flags]
+    if options.suites:
+        wanted = options.suites.split(",")
+        found = [row for row in found if row.suite in wanted]
+    return found
+
+
+def shard_of(text):
+    index, _, count = text.partition("/")
+    return int(index), int(count)
+
+
+def run_rows(options, command, arguments):
+    from bench.harness import driver
+
+    path = options.file or pathlib.Path(DEFAULT_FILE.format(command=command, tier=options.tier))
+    jobs = driver.jobs_of(selected(options), options.modes.split(","), shard_of(options.shard))
+    results = driver.run_jobs(
+        jobs, path, arguments, threads=options.threads, timeout_s=options.timeout, parallel=options.parallel
+    )
+    print(f"written: {path}", file=sys.stderr)
+    return path, results
+
+
+def run(options):
+    """Time a tier."""
+    from bench.harness.programs import PEERS
+    from bench.harness.tables import print_report
+
+    columns = ["eager-again", "reprise", *(PEERS if options.peers else ())]
+    arguments = ["--columns", ",".join(columns), "--rounds", str(options.rounds), "--budget", str(options.budget)]
+    path, results = run_rows(options, "run", [*arguments, "--capture"])
+    print_report(path)
+    return 1 if any(is_ours_bad(result) for result in results) else 0
+
+
+def capture(options):
+    """Capture alone: what is recorded, and what not."""
+    from bench.harness.tables import print_report
+
+    arguments = ["--columns", "reprise", "--capture"] + ["--peers-capture"] * options.peers
+    path, results = run_rows(options, "capture", arguments)
+    print_report(path)
+    return 1 if any(is_ours_bad(result) for result in results) else 0
+
+
+def is_ours_bad(result):
+    return result["status"] in ("crash", "timeout") or result["columns"].get("reprise", {}).get("status") in (
+        "wrong",
+        "raises",
+    )
+
+
+def list_rows(options):
+    """List the rows; with names, build each and run it once."""
+    from bench.zoo import rows
+
+    if not options.names:
+        found = selected(options)
+        for row in found:
+            print(f"{row.suite:18} {row.name:34} {'' if row.is_installed() else 'missing: ' + row.package}")
+        print(f"{len(found)} rows, {sum(not r.is_installed() for r in found)} of them without their package")
+        return 0
+    for name in options.names:
+        module, args, kwargs = rows.make_case(zoo.find_row(name))
+        print(f"{name}: {sum(p.numel() for p in module.parameters()):,} parameters")
+        module(*args, **kwargs)
+    return 0
+
+
+def report(options):
+    from bench.harness.tables import print_report
+
+    print_report(options.results)
+    if options.html:
+        from bench.harness.dashboard import write_dashboard
+
+        write_dashboard(options.results, options.html)
+        print(f"written: {options.html}", file=sys.stderr)
+    if options.history:
+        from bench.harness.tables import append_history
+
+        append_history(options.results, options.history)
+    return 0
+
+
+COMMANDS = ("run", "capture", "report", "rows")
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+
+    part = commands.add_parser("run", help="time a tier", description=run.__doc__)
+    add_selection(part)
+    add_running(part, "inference,training", rounds=True)
+    part.set_defaults(function=run, tier="small")
+    part.add_argument("--peers", action="store_true", help="torch.compile beside us")
+    part.add_argument("--rounds", type=int, default=20, help="timed rounds of each column")
+    part.add_argument("--budget", type=float, default=5, help="seconds of timing, at most")
+
+    part = commands.add_parser("capture", help="what is captured", description=capture.__doc__)
+    add_selection(part)
+    add_running(part, "inference,training", rounds=False)
+    part.set_defaults(function=capture)
+    part.add_argument("--peers", action="store_true", help="count what torch.compile captures, too")
+
+    part = commands.add_parser("report", help="tables of a result file")
+    part.add_argument("results", type=pathlib.Path)
+    part.add_argument("--html", type=pathlib.Path, help="write the dashboard to this file")
+    part.add_argument("--history", type=pathlib.Path, help="append the summary line to this CSV file")
+    part.set_defaults(function=report)
+
+    part = commands.add_parser("rows", help="list rows, or build some")
+    add_selection(part)
+    part.add_argument("names", nargs="*")
+    part.set_defaults(function=list_rows)
+
+    options = parser.parse_args(arguments)
+    return options.function(options)

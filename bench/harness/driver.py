@@ -1,0 +1,168 @@
+"""Runs workers, one process a model and mode, and appends what they say to a file of JSON lines.
+
+A process that dies or takes too long is a row as well: `status` `crash` (with the signal and the end of its stderr) or
+`timeout`. What stands in the file already is not run again, so a run that was stopped goes on where it was.
+"""
+
+import concurrent.futures
+import dataclasses
+import datetime
+import json
+import os
+import pathlib
+import platform
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from bench.harness.programs import modes_of
+from bench.progress import Progress
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TIMEOUT_S = 300
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    row: object
+    mode: str
+
+    @property
+    def key(self):
+        return f"{self.row.name} {self.mode}"
+
+
+def jobs_of(rows, modes, shard=(0, 1)):
+    """Jobs of rows in the modes that each has, every n-th of them."""
+    jobs = [Job(row, mode) for row in rows for mode in modes if mode in modes_of(row)]
+    index, count = shard
+    return jobs[index::count]
+
+
+def facts_of_machine(threads):
+    """What a result depends on beside the program: one line in front of the results."""
+    from importlib import metadata
+
+    def version(name):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            return None
+
+    def git(*arguments):
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    return {
+        "run": True,
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "commit": git("rev-parse", "--short", "HEAD"),
+        "dirty": bool(git("status", "--porcelain", "--untracked-files=no")),
+        "machine": f"{processor()}, {os.cpu_count()} cores, {platform.system()}",
+        "threads": threads,
+        "python": platform.python_version(),
+        "packages": {
+            name: version(name) for name in ("torch", "torchvision", "transformers", "timm", "torch-geometric")
+        },
+    }
+
+
+def processor():
+    try:
+        with open("/proc/cpuinfo") as lines:
+            return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.machine()
+
+
+def read_results(path):
+    """(facts of the first run or {}, rows). The last row of a key counts."""
+    facts, rows = {}, {}
+    if path.exists():
+        for line in path.read_text().splitlines():
+            found = json.loads(line)
+            if found.get("run"):
+                facts = facts or found
+            else:
+                rows[f"{found['row']} {found['mode']}"] = found
+    return facts, list(rows.values())
+
+
+def run_job(job, arguments, threads, timeout_s):
+    """The worker's result, or the row that says how it ended."""
+    result = {"row": job.row.name, "suite": job.row.suite, "mode": job.mode, "hard": job.row.hard, "columns": {}}
+    if not job.row.is_installed():
+        return {**result, "status": "missing", "error": f"needs {job.row.package}"}
+    environment = dict(os.environ, OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="passive", HF_HUB_OFFLINE="1")
+    command = [sys.executable, "-m", "bench.harness.worker", job.row.name, job.mode, "--threads", str(threads)]
+    start = time.perf_counter()
+    worker = subprocess.Popen(
+        command + arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        errors="replace", start_new_session=True,
+    )  # fmt: skip
+    try:
+        out, err = worker.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(worker.pid, signal.SIGKILL)
+        out, err = worker.communicate()
+        return {**result, "status": "timeout", "error": f"more than {timeout_s} s", "stderr": err[-3000:]}
+    for line in reversed(out.splitlines()):
+        if line.startswith("RESULT "):
+            found = json.loads(line[len("RESULT ") :])
+            # A process that measured everything and then died at its end crashed as well.
+            if worker.returncode:
+                found.update(
+                    status="crash", error=f"exit code {worker.returncode} after the result", stderr=err[-3000:]
+                )
+            elif "reprise" in err:
+                found["stderr"] = "\n".join(line for line in err.splitlines() if "reprise" in line)[-3000:]
+            return found
+    how = f"signal {signal.Signals(-worker.returncode).name}" if worker.returncode < 0 else f"exit {worker.returncode}"
+    seconds = time.perf_counter() - start
+    return {**result, "status": "crash", "error": how, "stderr": err[-3000:], "seconds": seconds}
+
+
+def outcome_of(result):
+    """A few words for the progress bar."""
+    if result["status"] != "ok":
+        return f"{result['status']}: {result.get('error', '')[:80]}"
+    words = []
+    for column, facts in result["columns"].items():
+        if facts["status"] != "pass":
+            words.append(f"{column} {facts['status']}: {(facts['error'] or '')[:80]}")
+        elif "ms" in facts:
+            words.append(f"{column} {facts['ms']:.1f} ms")
+    ours = result["columns"].get("reprise", {})
+    if "steady" in ours:
+        words.append(f"{ours['total']['entries']} entries, {ours['steady']['exits']} exits")
+    return ", ".join(words)
+
+
+def run_jobs(jobs, path, arguments, *, threads=2, timeout_s=TIMEOUT_S, parallel=1):
+    """Run what the file does not have yet; returns all its rows."""
+    _, done = read_results(path)
+    have = {f"{row['row']} {row['mode']}" for row in done}
+    todo = [job for job in jobs if job.key not in have]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = threading.Lock()
+    with open(path, "a") as out, Progress(len(todo)) as bar:
+        print(json.dumps({**facts_of_machine(threads), "arguments": arguments}), file=out, flush=True)
+
+        def work(job):
+            with lock:
+                bar.begin(job.key)
+            result = run_job(job, arguments, threads, timeout_s)
+            with lock:
+                print(json.dumps(result), file=out, flush=True)
+                bar.text = job.key
+                bar.end(outcome_of(result))
+
+        if parallel == 1:
+            for job in todo:
+                work(job)
+        else:
+            with concurrent.futures.ThreadPoolExecutor(parallel) as pool:
+                list(pool.map(work, todo))
+    return read_results(path)[1]

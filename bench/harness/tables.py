@@ -1,0 +1,5 @@
+"""Tables of a result file."""
+
+
+def print_report(path):
+    pass
