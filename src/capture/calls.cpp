@@ -43,6 +43,17 @@ bool copies_by_default(PyTypeObject* type) {
 }
 
 /// The machinery of torch.func runs under its own levels, where nothing is recorded.
+/// After the first torch.compile of a process each nn.Module that is made is noted in a table of torch._dynamo, under
+/// its id(), which is another one at each call. Nothing but torch._dynamo reads the table, and the note dies with the
+/// module.
+bool is_note_of_dynamo(PyObject* function) {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  if (PyUnicode_CompareWithASCIIString(code->co_qualname, "GenerationTracker.tag") != 0) return false;
+  PyObject* name = PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
+  return name != nullptr && PyUnicode_Check(name) &&
+         PyUnicode_CompareWithASCIIString(name, "torch._dynamo.mutation_guard") == 0;
+}
+
 bool is_functorch(PyObject* function) {
   PyObject* name = PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
   const char* text = name != nullptr && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
@@ -198,6 +209,7 @@ Outcome Recorder::call_function(Operand function, const Operand* args, int n, Py
       return call_c(function, args, n, kwnames, out);
     }
     if (is_functorch(f)) return call_opaque(function);
+    if (n == 2 && kwnames == nullptr && is_note_of_dynamo(f)) return call_note(function, args, out);
     if (!know_function(function)) return Outcome::Stop;
     if (int index = find_disabled_by_dynamo(f); index >= 0 && !is_created(function.id)) {
       PyObject* closure = PyFunction_GetClosure(f);
@@ -241,6 +253,22 @@ Outcome Recorder::call_function(Operand function, const Operand* args, int n, Py
   }
   out->id = return_id_;
   if (out->id < 0) lose("the result of " + callable_name(f) + " has no known origin");
+  return Outcome::Done;
+}
+
+// tag(class, module): a mutation of the module, so one that no step needs is not noted.
+Outcome Recorder::call_note(Operand function, const Operand* args, Operand* out) {
+  HeapObject* module = fix_callable(function) ? heap_of(args[1]) : nullptr;
+  if (module == nullptr) return Outcome::Stop;
+  emit(NodeKind::MutatorCall, {args[1].id, function.id, args[0].id, args[1].id});
+  CCall bracket(*this);
+  PyObject* result = call_live(function.object, args, 2, nullptr);
+  if (result == nullptr) {
+    lose("a call of " + callable_name(function.object) + " that raised");
+    return Outcome::Raised;
+  }
+  if (active_) note_effect(module);
+  *out = {result, constant_id(result)};
   return Outcome::Done;
 }
 

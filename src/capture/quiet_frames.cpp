@@ -10,10 +10,20 @@ namespace {
 
 /// Python that library code runs behind C calls: dispatch, class checks, operators of tensors that are written in
 /// Python.
-constexpr std::string_view kQuietModules[] = {
-    "torch._ops", "torch._VF",   "torch._tensor", "torch.backends",       "torch.overrides",
-    "abc",        "_weakrefset", "typing",        "torch._library.utils", "torch._jit_internal",
-    "copy",       "copyreg"};
+constexpr std::string_view kQuietModules[] = {"torch._ops",
+                                              "torch._VF",
+                                              "torch._tensor",
+                                              "torch.backends",
+                                              "torch.overrides",
+                                              "abc",
+                                              "_weakrefset",
+                                              "typing",
+                                              "torch._library.utils",
+                                              "torch._jit_internal",
+                                              "copy",
+                                              "copyreg",
+                                              "torch._dynamo.mutation_guard",
+                                              "torch._dynamo.utils"};
 
 bool is_quiet_module(PyObject* name) {
   const char* text = name != nullptr && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;

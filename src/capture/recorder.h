@@ -199,6 +199,7 @@ class Recorder {
 
   // ---- calls.cpp
   Outcome call_any(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
+  Outcome call_note(Operand function, const Operand* args, Operand* out);
   Outcome call_function(Operand function, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Outcome call_expected(PyObject* c_callable, PyObject* const* c_args, int c_n, PyObject* kwnames, Operand function,
                         std::span<const Operand> args, PyObject* function_kwnames, Operand* out);

@@ -7,7 +7,19 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from twins import ONE_ENTRY, Call, assert_same, at_most, call, check, compiled, reprise_only, rnd, vectors
+from twins import (
+    ONE_ENTRY,
+    Call,
+    assert_same,
+    at_most,
+    call,
+    check,
+    check_function,
+    compiled,
+    reprise_only,
+    rnd,
+    vectors,
+)
 
 
 class Block(nn.Module):
@@ -596,3 +608,36 @@ def test_half_precision_and_double_models():
         [Call((rnd(i, 2, 3, dtype=torch.float64),), {}) for i in range(4)],
         grads=True,
     )
+
+
+def test_modules_made_in_forward_once_torch_compile_has_patched_their_init(monkeypatch):
+    """torch.compile notes every module that is made afterwards in a table of its own, under its id()."""
+    from torch._dynamo import mutation_guard
+
+    for name in ("__init__", "__setstate__"):
+        monkeypatch.setattr(nn.Module, name, getattr(nn.Module, name))  # put back at the end
+    monkeypatch.setattr(nn.Module, "___needs_generation_tag_patch", True, raising=False)
+    mutation_guard.install_generation_tagging_init()
+    kept = []
+
+    def make():
+        class Builds(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.ones(3))
+
+            def forward(self, x):
+                return nn.ReLU()(x * self.weight)
+
+        return Builds()
+
+    check(make, vectors(5), promise=ONE_ENTRY)
+
+    def keeps(x):
+        act = nn.ReLU()
+        kept.append(act)
+        return act(x)
+
+    check_function(keeps, vectors(5), promise=ONE_ENTRY)
+    tracker = mutation_guard.GenerationTracker
+    assert len(kept) == 10 and all(tracker.check(act) for act in kept)
