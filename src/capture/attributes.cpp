@@ -3,6 +3,7 @@
 // Complete by design: Python code that an access runs (properties, __getattr__, __get__, __getattribute__) is called by
 // us with ids, so that it is recorded like any other call. C code is never asked to look an attribute up for us.
 #include <cstring>
+#include <string_view>
 
 #include "base/check.h"
 #include "capture/names.h"
@@ -138,7 +139,7 @@ Outcome Recorder::bind_descriptor(PyObject* descriptor, Operand o, Operand* out,
     *out = constant(descriptor);
     return Outcome::Done;
   }
-  if (!strcmp(kind->tp_name, "_tuplegetter") || !strcmp(kind->tp_name, "collections._tuplegetter")) {
+  if (std::string_view(kind->tp_name).ends_with("_tuplegetter")) {  // of namedtuple; its module varies
     if (!PyTuple_Check(o.object)) return stop("a namedtuple field of no tuple");
     PyObject* value = kind->tp_descr_get(descriptor, o.object, owner);
     if (value == nullptr) return Outcome::Raised;

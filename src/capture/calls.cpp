@@ -511,8 +511,7 @@ Outcome Recorder::call_folded(Operand callable, const Operand* args, int n, PyOb
 Outcome Recorder::call_ex(Act&, Operand callable, Operand args, Operand kwargs, Operand* out) {
   if (!active_) return Outcome::Stop;
   std::vector<Operand> all;
-  if (!PyTuple_CheckExact(args.object) && !PyList_CheckExact(args.object))
-    return stop("a star argument that is no tuple");
+  if (Py_TYPE(args.object)->tp_iter == nullptr) return stop("a star argument that is no iterable");
   Outcome outcome = all_elements(args, &all);
   if (outcome != Outcome::Done) return outcome;
   size_t owned = all.size();

@@ -1,4 +1,5 @@
 // Calls of classes: built-in types by their own models, others as type.__call__ does: __new__, then __init__.
+#include <algorithm>
 #include <cstring>
 
 #include "capture/callables.h"
@@ -236,10 +237,14 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     return Outcome::Done;
   }
   if (!strcmp(t->tp_name, "reversed") && n == 1) {
-    if (!PyList_CheckExact(args[0].object) && !PyTuple_CheckExact(args[0].object) && !PyRange_Check(args[0].object)) {
+    // torch.Size, named tuples: as tuples, unless they say otherwise.
+    static PyObject* kReversed = PyUnicode_InternFromString("__reversed__");
+    const bool is_tuple = PyTuple_Check(args[0].object) && know_type(args[0]) &&
+                          Py_TYPE(args[0].object)->tp_as_sequence->sq_item == PyTuple_Type.tp_as_sequence->sq_item &&
+                          _PyType_Lookup(Py_TYPE(args[0].object), kReversed) == nullptr;
+    if (!PyList_CheckExact(args[0].object) && !is_tuple && !PyRange_Check(args[0].object)) {
       if (PyDict_Check(args[0].object)) return stop("reversed() of a dict");
       bool found;
-      static PyObject* kReversed = PyUnicode_InternFromString("__reversed__");
       Outcome outcome = call_special(kReversed, args[0], {}, out, &found);
       if (found) return outcome;
       return stop("reversed() of " + type_name(Py_TYPE(args[0].object)));
@@ -259,6 +264,23 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     PyObject* result = live();
     if (result == nullptr) return raised();
     ValueId operands[] = {args[0].id};
+    *out = new_iterator(result, operands, type.object, std::move(state));
+    return Outcome::Done;
+  }
+  if (!strcmp(t->tp_name, "itertools.repeat") && n == 2 && kwnames == nullptr && PyLong_CheckExact(args[1].object)) {
+    // A constant count; what is repeated may be anything.
+    constexpr Py_ssize_t kMost = 1024;
+    if (!make_constant(args[1])) return stop("itertools.repeat with a count that is known late");
+    const Py_ssize_t count = PyLong_AsSsize_t(args[1].object);
+    if (PyErr_Occurred() || count > kMost) {
+      PyErr_Clear();
+      return stop("itertools.repeat with a large count");
+    }
+    auto state = std::make_unique<IteratorState>();
+    state->ids.assign(static_cast<size_t>(std::max<Py_ssize_t>(count, 0)), args[0].id);
+    PyObject* result = live();
+    if (result == nullptr) return raised();
+    ValueId operands[] = {args[0].id, args[1].id};
     *out = new_iterator(result, operands, type.object, std::move(state));
     return Outcome::Done;
   }

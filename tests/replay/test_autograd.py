@@ -406,3 +406,22 @@ def test_a_training_loop_inside_one_call():
         return f
 
     check(make, [call(rnd(i, 4, 3), rnd(i + 9, 4, 1)) for i in range(4)], post=lambda f: dict(f.net.state_dict()))
+
+
+def test_an_input_may_be_written_between_forward_and_backward_where_eager_allows_it():
+    def make():
+        weight = torch.ones(3, 3, requires_grad=True)
+        queue = torch.ones(3, 3)
+
+        def f(x):
+            y = (x @ weight) @ queue.clone().detach()  # the copy is saved for the backward, not the queue
+            z = (x @ weight) @ (queue * 2)
+            with torch.no_grad():
+                queue[int(x.shape[0]) - 1].add_(x.sum())
+            (y + z).sum().backward()
+            gradient, weight.grad = weight.grad, None
+            return y.detach(), gradient, queue
+
+        return f
+
+    check(make, [call(rnd(i, 2, 3)) for i in range(5)])

@@ -546,3 +546,19 @@ def test_dict_methods_pass_by_the_operators_of_a_subclass():
         return dict(d), popped, dict(o)
 
     check_function(f, vectors(4))
+
+
+def test_named_fields_star_arguments_and_repeats_are_one_entry():
+    Pair = collections.namedtuple("Pair", "first second")
+
+    def f(x):
+        def total(*values):
+            return sum(values)
+
+        pair = Pair(x, x + 1)
+        sizes = list(reversed(x.shape))
+        repeated = tuple(itertools.repeat(x, 3))
+        keys = {x.shape[0]: 1}.keys()
+        return pair.first + pair.second, total(*x.shape), total(*(y for y in (x, x * 2))), total(*keys), sizes, repeated
+
+    check_function(f, vectors(4), promise=ONE_ENTRY)

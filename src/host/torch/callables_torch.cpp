@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <cstring>
 #include <deque>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "host/torch/state_word.h"
 #include "host/torch/tensor.h"
 
 namespace reprise::host {
@@ -413,7 +415,13 @@ const char* text_of(TensorAttributeKind kind) {
 
 TorchCallable classify_torch_callable(PyObject* callable) {
   Table* const table = find_table();
-  return table ? table->classify(callable) : TorchCallable{};
+  TorchCallable found = table ? table->classify(callable) : TorchCallable{};
+  // No stream is capturing as long as CUDA is not initialised, and that the state word tells.
+  if (found.kind == Kind::Sync && !strcmp(found.name, "torch._C._cuda_isCurrentStreamCapturing") &&
+      !is_cuda_initialised()) {
+    found.kind = Kind::StateRead;
+  }
+  return found;
 }
 
 TensorAttribute classify_tensor_attribute(PyObject* descriptor_or_name) {
