@@ -57,7 +57,7 @@ def facts_of_machine(threads):
 
     return {
         "run": True,
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": git("rev-parse", "--short", "HEAD"),
         "dirty": bool(git("status", "--porcelain", "--untracked-files=no")),
         "machine": f"{processor()}, {os.cpu_count()} cores, {platform.system()}",
