@@ -16,7 +16,8 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 export PYTHONPATH := $(abspath $(BUILD))
 
 .DEFAULT_GOAL := help
-.PHONY: help env build test test-core test-python test-host test-asan test-ops check fmt demo bench bench-small cases clean
+.PHONY: help env build test test-core test-python test-host test-asan test-ops check fmt demo bench bench-small bench-gate \
+  bench-capture cases clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -65,8 +66,15 @@ demo: build  ## one program, eager and compiled, with the report
 bench: build  ## overhead of calls against eager and torch.compile
 	$(PY) -m bench.overhead
 
-bench-small: build  ## the same on small models, in a minute
-	$(PY) -m bench.overhead --small
+bench-small: build  ## the zoo's small tier, inference and training, against eager (15 minutes)
+	@rm -f build/bench/run-small.jsonl
+	$(PY) -m bench run --tier small
+
+bench-gate: build  ## counts of the small tier against bench/expectations.json (BLESS=1 writes them)
+	$(PY) -m bench gate
+
+bench-capture: build  ## what is captured of every model of the zoo, torch.compile beside it (an hour)
+	$(PY) -m bench capture --peers --parallel $(JOBS)
 
 cases: build  ## programs that are hard to compile, each in its own process
 	@failed=0; for dir in torture pain; do \

@@ -1,7 +1,7 @@
 """How much of a program is captured: operators that run inside compiled code, of all that the program runs.
 
-Operators are calls that reach the dispatcher below autograd (a `TorchDispatchMode` sees them). All of them are counted
-in an eager call. Captured ones are counted in a call of a twin compiled with a backend that runs each graph
+Operators are calls that reach the dispatcher below autograd (a `TorchDispatchMode` sees them). All of them are
+counted in an eager call. Captured ones are counted in a call of a twin compiled with a backend that runs each graph
 under such a mode: by Reprise and torch.compile alike, so both are counted with the same ruler.
 """
 

@@ -1,4 +1,4 @@
-"""`python -m bench run | capture | report | rows`: the commands of the zoo."""
+"""`python -m bench run | capture | gate | report | rows`: the commands of the zoo."""
 
 import argparse
 import pathlib
@@ -74,6 +74,18 @@ def capture(options):
     return 1 if any(is_ours_bad(result) for result in results) else 0
 
 
+def gate(options):
+    """Compare the counts of the small tier with bench/expectations.json; BLESS=1 writes them."""
+    from bench.harness.gate import check_or_bless
+
+    if options.file and options.file.exists():
+        options.file.unlink()  # counts of this commit only
+    path, results = run_rows(options, "gate", ["--columns", "reprise", "--capture"])
+    found = check_or_bless(results)
+    print("\n".join(found) or f"{len(results)} rows as expected")
+    return 1 if found else 0
+
+
 def is_ours_bad(result):
     return result["status"] in ("crash", "timeout") or result["columns"].get("reprise", {}).get("status") in (
         "wrong",
@@ -114,7 +126,7 @@ def report(options):
     return 0
 
 
-COMMANDS = ("run", "capture", "report", "rows")
+COMMANDS = ("run", "capture", "gate", "report", "rows")
 
 
 def main(arguments):
@@ -134,6 +146,11 @@ def main(arguments):
     add_running(part, "inference,training", rounds=False)
     part.set_defaults(function=capture)
     part.add_argument("--peers", action="store_true", help="count what torch.compile captures, too")
+
+    part = commands.add_parser("gate", help="counts against bench/expectations.json", description=gate.__doc__)
+    add_selection(part)
+    add_running(part, "inference,training", rounds=False)
+    part.set_defaults(function=gate, tier="small", file=pathlib.Path("build/bench/gate.jsonl"))
 
     part = commands.add_parser("report", help="tables of a result file")
     part.add_argument("results", type=pathlib.Path)

@@ -11,8 +11,8 @@ import math
 
 import torch
 
-#: mode -> tolerance
-TOLERANCE = {"inference": 1e-4, "training": 1e-3, "optimizer": 1e-3}
+#: mode -> tolerance, as PyTorch's own harness has it for its TIMM and HuggingFace suites
+TOLERANCE = {"inference": 1e-3, "training": 1e-2, "optimizer": 1e-2}
 DEPTH = 12
 
 

@@ -28,7 +28,8 @@ def text_of(error):
 
 
 def snapshots(program, row, mode, calls):
-    """One snapshot a call, each with its own inputs and random numbers; nanoseconds of each call."""
+    """One snapshot a call, each with its own inputs and random numbers, and behind the last one the state that is left;
+    nanoseconds of each call."""
     from bench.harness.capture import rows
     from bench.harness.programs import state_of
     from bench.harness.referee import snapshot
@@ -40,9 +41,8 @@ def snapshots(program, row, mode, calls):
         start = time.perf_counter_ns()
         result = program.call(*args, **kwargs)
         times.append(time.perf_counter_ns() - start)
-        found.append(snapshot(result, {} if mode == "inference" else state_of(program)))
-        if mode == "inference" and seed == calls - 1:
-            found[-1].update(snapshot(None, state_of(program)))
+        found.append(snapshot(result, state_of(program) if seed == calls - 1 else {}))
+        del result
     return found, times
 
 
@@ -64,7 +64,7 @@ def exact_snapshots(row, mode, calls):
             args, kwargs = _pytree.tree_map(widen, rows.make_inputs(row, seed))
             rows.seed_all(seed)
             result = program.call(*args, **kwargs)
-            found.append(snapshot(result, state_of(program)))
+            found.append(snapshot(result, state_of(program) if seed == calls - 1 else {}))
         return found
     except Exception:
         return None
@@ -104,6 +104,7 @@ def measure_column(row, mode, column, want, exact_maker, eager_ns):
         problem = check(got, want, exact_maker(), mode)
     facts["status"], facts["error"] = ("wrong", problem) if problem else ("pass", None)
     facts["bitwise"] = all(is_bitwise(g, w) for g, w in zip(got, want))
+    del got
     if column == "reprise":
         _, changes = capture.settle(program, row, len(want))
         facts["steady"] = changes
@@ -149,11 +150,12 @@ def measure(row, mode, columns, rounds, budget_s, with_capture, with_peers_captu
         eager = make_program(row, mode)
         want, eager_times = snapshots(eager, row, mode, CHECKED_CALLS)
         again, _ = snapshots(make_program(row, mode), row, mode, CHECKED_CALLS)
+        varies = check(again, want, None, mode)
+        del again
     except Missing as error:
         return {**result, "status": "missing", "error": str(error)}
     except Exception as error:
         return {**result, "status": "eager-fails", "error": text_of(error)}
-    varies = check(again, want, None, mode)
     if varies:
         return {**result, "status": "eager-varies", "error": varies}
     result["status"] = "ok"
@@ -167,6 +169,7 @@ def measure(row, mode, columns, rounds, budget_s, with_capture, with_peers_captu
         return exact[0]
 
     programs = {"eager": eager}
+    del eager
     for column in columns:
         if column == "eager-again":
             programs[column] = make_program(row, mode)
@@ -175,9 +178,12 @@ def measure(row, mode, columns, rounds, budget_s, with_capture, with_peers_captu
             result["columns"][column] = facts
             if facts["status"] in ("pass", "wrong"):
                 programs[column] = program
-    del again, want
-    if with_capture:
+    del want
+    exact.clear()
+    if with_capture and mode == "inference":  # in training, backward runs outside of what a backend gets
         counts = result["capture"] = {}
+        if not rounds:
+            programs.clear()
         for name, count in (("operators", capture.count_all), ("reprise", capture.count_reprise)):
             if name == "operators" or name in columns:
                 try:

@@ -1,0 +1,82 @@
+"""The regression gate without clocks: counts of the small tier that do not depend on the machine.
+
+`bench/expectations.json` holds them by version of torch (its first two numbers), since what PyTorch and the packages
+run differs between versions. `python -m bench gate` runs the rows and compares; BLESS=1 rewrites what it ran. Better
+counts are differences as well: they are blessed like any other change, and reviewed.
+"""
+
+import importlib.metadata
+import json
+import os
+import pathlib
+
+EXPECTATIONS = pathlib.Path(__file__).parents[1] / "expectations.json"
+#: rows of the test of every change: our own models, cheap, of many kinds
+SLICE = ("lstm_lm", "dlrm", "retention", "hamiltonian", "moco")
+
+
+def torch_version():
+    return ".".join(importlib.metadata.version("torch").split(".")[:2])
+
+
+def counts_of(result):
+    """The counts of one result that are compared."""
+    ours = result["columns"].get("reprise", {})
+    found = {"status": result["status"] if result["status"] != "ok" else ours.get("status")}
+    if "steady" in ours:
+        found.update(
+            entries=ours["total"]["entries"],
+            exits=ours["steady"]["exits"],
+            opaque_calls=ours["steady"]["opaque_calls"],
+            recordings=ours["steady"]["recordings"],
+            kernels=ours["kernels"],
+            library_calls=ours["library_calls"],
+            regions_not_native=ours["not_native_count"],
+        )
+    capture = result.get("capture") or {}
+    if isinstance(capture.get("operators"), int):
+        found["operators"] = capture["operators"]
+        found["captured"] = (capture.get("reprise") or {}).get("captured")
+    return found
+
+
+def read_expectations(path=EXPECTATIONS):
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def differences(results, expectations):
+    """Texts, one a count that differs; rows that nothing is expected of are passed over."""
+    expected = expectations.get(torch_version(), {})
+    found = []
+    for result in results:
+        key = f"{result['row']} {result['mode']}"
+        if key not in expected or result["status"] == "missing":
+            continue
+        mine = counts_of(result)
+        for name in sorted({*expected[key], *mine}):
+            if expected[key].get(name) != mine.get(name):
+                found.append(f"{key}: {name} {mine.get(name)}, expected {expected[key].get(name)}")
+    return found
+
+
+def bless(results, path=EXPECTATIONS):
+    """Write the counts of these results over those of the same rows and version."""
+    expectations = read_expectations(path)
+    section = expectations.setdefault(torch_version(), {})
+    for result in results:
+        if result["status"] != "missing":
+            section[f"{result['row']} {result['mode']}"] = counts_of(result)
+    expectations[torch_version()] = dict(sorted(section.items()))
+    lines = []
+    for version, rows in sorted(expectations.items()):
+        body = ",\n".join(f"  {json.dumps(key)}: {json.dumps(counts)}" for key, counts in rows.items())
+        lines.append(f"{json.dumps(version)}: {{\n{body}\n}}")
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def check_or_bless(results):
+    """Differences, or none after writing them where BLESS=1 is set."""
+    if os.environ.get("BLESS") == "1":
+        bless(results)
+        return []
+    return differences(results, read_expectations())

@@ -1,0 +1,198 @@
+"""What a result file says, as numbers: rates, geometric means with bootstrap intervals, failures by reason.
+
+Only this file decides what counts as works, whole, noisy; tables and the dashboard show what it gives.
+"""
+
+import collections
+import math
+import random
+
+#: what stands for torch.compile in PROTOCOL 6: a row of the list that is wrong or dies counts as half as fast
+PENALTY = 0.5
+NOISE = 0.05
+SAMPLES = 2000
+
+
+def geometric_mean(values):
+    return math.exp(sum(math.log(v) for v in values) / len(values)) if values else None
+
+
+def interval(values, seed=0):
+    """95 % bootstrap interval of the geometric mean over models, or None for fewer than three."""
+    if len(values) < 3:
+        return None
+    logs, draw = [math.log(v) for v in values], random.Random(seed)
+    means = sorted(sum(draw.choices(logs, k=len(logs))) / len(logs) for _ in range(SAMPLES))
+    return math.exp(means[int(0.025 * SAMPLES)]), math.exp(means[int(0.975 * SAMPLES)])
+
+
+def is_eligible(row):
+    """Eager itself works and gives the same twice."""
+    return row["status"] in ("ok", "crash", "timeout")
+
+
+def column_of(row, column):
+    return row["columns"].get(column, {})
+
+
+def works(row, column="reprise"):
+    return row["status"] == "ok" and column_of(row, column).get("status") == "pass"
+
+
+def exits_of(row):
+    """Side exits of a settled call of ours, or None."""
+    return column_of(row, "reprise").get("steady", {}).get("exits")
+
+
+def is_settled(row):
+    steady = column_of(row, "reprise").get("steady")
+    return bool(steady) and not steady["recordings"]
+
+
+def is_noisy(row):
+    """The second eager column is off by more than 5 %."""
+    a, b = column_of(row, "eager").get("ms"), column_of(row, "eager-again").get("ms")
+    return bool(a and b) and abs(a / b - 1) > NOISE
+
+
+def speedup(row, column="reprise", over="eager"):
+    base, mine = column_of(row, over).get("ms"), column_of(row, column).get("ms")
+    return base / mine if base and mine and works(row, column) else None
+
+
+def operators(row, who):
+    """(captured, all) of a row, or None."""
+    found = row.get("capture") or {}
+    total, mine = found.get("operators"), found.get(who)
+    if not isinstance(total, int) or not mine or "captured" not in mine:
+        return None
+    if not works(row) and who == "reprise":
+        return 0, total
+    return (total if mine.get("is_whole") else min(mine["captured"], total)), total
+
+
+def breaks_of(row, who):
+    """Exits of ours, or breaks of TorchDynamo: what separates graphs."""
+    if who == "reprise":
+        return exits_of(row) if works(row) else None
+    found = (row.get("capture") or {}).get("torch") or {}
+    return found["graphs"] - 1 if found.get("graphs") else None
+
+
+def capture_facts(rows, who="reprise"):
+    """The capture table's row for these results (inference): dict of counts and rates."""
+    rows = [row for row in rows if is_eligible(row)]
+    counts = [operators(row, who) for row in rows]
+    counts = [c for c in counts if c]
+    breaks = [breaks_of(row, who) for row in rows]
+    known = [b for b in breaks if b is not None]
+    captured, total = sum(c for c, _ in counts), sum(t for _, t in counts)
+    graphs = [((row.get("capture") or {}).get(who) or {}).get("graphs") for row in rows]
+    graphs = [g for g in graphs if g]
+    return {
+        "models": len(rows),
+        "works": len(known),
+        "operators": captured / total if total else None,
+        "per_graph": captured / sum(graphs) if graphs else None,
+        "graphs": sum(graphs) / len(graphs) if graphs else None,
+        "none": sum(b <= 0 for b in known),
+        "few": sum(1 <= b <= 9 for b in known),
+        "many": sum(b >= 10 for b in known),
+        "breaks": sum(max(b, 0) for b in known),
+    }
+
+
+def speed_facts(rows, column, over="eager"):
+    """Geometric mean with its interval, n/N, and the penalised mean where what fails counts as half as fast."""
+    rows = [row for row in rows if is_eligible(row)]
+    found = [(row, speedup(row, column, over)) for row in rows]
+    clean = [s for row, s in found if s and not is_noisy(row)]
+    is_timed = any(s for _, s in found)
+    tried = [s or PENALTY for row, s in found if column_of(row, column) or row["status"] != "ok"] if is_timed else []
+    return {
+        "mean": geometric_mean(clean),
+        "interval": interval(clean),
+        "counted": len(clean),
+        "works": sum(s is not None for _, s in found),
+        "models": len(rows),
+        "noisy": sum(is_noisy(row) for row in rows),
+        "penalised": geometric_mean(tried),
+        "slower": sum(s < 0.95 for s in clean),
+    }
+
+
+def suites_of(rows):
+    return sorted({row["suite"] for row in rows})
+
+
+def failures(rows):
+    """Reason -> list of (row, place): why programs stop being recorded, and what is wrong or dies."""
+    found = collections.defaultdict(list)
+    for row in rows:
+        name = f"{row['row']} {row['mode']}"
+        ours = column_of(row, "reprise")
+        if row["status"] in ("crash", "timeout"):
+            found[f"{row['status']}: {row.get('error', '')}"].append((name, ""))
+        elif ours.get("status") in ("wrong", "raises"):
+            found[f"{ours['status']}: {(ours['error'] or '')[:160]}"].append((name, ""))
+        seen = set()
+        for exit_ in ours.get("reasons", {}).get("exits", []):
+            text = f"{exit_['code'] or exit_['kind']}: {generic(exit_['reason'])}"
+            if exit_["count"] and text not in seen:
+                seen.add(text)
+                found[text].append((name, short_place(exit_["place"])))
+        for text in ours.get("not_native", []):
+            if "dissolved" in text:
+                found["region dissolved: " + text.partition("dissolved: ")[2][:120]].append((name, ""))
+    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+
+
+def generic(reason):
+    """A reason without the numbers of values in it."""
+    return " ".join("%" if word.startswith("%") else word for word in reason.split())[:140]
+
+
+def short_place(place):
+    return place.split("site-packages/")[-1].split("/bench/zoo/")[-1]
+
+
+def headline(facts, rows):
+    """The summary line: dict, in the order of bench/history.csv."""
+    inference = [row for row in rows if row["mode"] == "inference"]
+    training = [row for row in rows if row["mode"] != "inference"]
+    eligible = [row for row in rows if is_eligible(row)]
+    ours = capture_facts(inference)
+    peers = capture_facts(inference, "torch")
+
+    def number(value, digits=3):
+        return "" if value is None else round(value, digits)
+
+    cold = [column_of(row, "reprise").get("cold_s") for row in rows]
+    theirs = [column_of(row, "torch").get("cold_s") for row in rows]
+    ratios = [a / b for a, b in zip(cold, theirs) if a and b]
+    memory = [column_of(r, "eager").get("peak_mb", 0) / column_of(r, "reprise")["peak_mb"] for r in rows
+              if column_of(r, "reprise").get("peak_mb")]  # fmt: skip
+    spread = [abs(column_of(r, "eager")["ms"] / column_of(r, "eager-again")["ms"] - 1) for r in rows
+              if column_of(r, "eager-again").get("ms")]  # fmt: skip
+    return {
+        "date": facts.get("date", ""),
+        "commit": facts.get("commit", ""),
+        "machine": facts.get("machine", ""),
+        "torch": facts.get("packages", {}).get("torch", ""),
+        "rows": len(eligible),
+        "works": number(sum(map(works, eligible)) / len(eligible) if eligible else None),
+        "speedup_inference": number(speed_facts(inference, "reprise")["mean"]),
+        "speedup_training": number(speed_facts(training, "reprise")["mean"]),
+        "speedup_penalised": number(speed_facts(rows, "reprise")["penalised"]),
+        "speedup_over_torch": number(speed_facts(rows, "reprise", "torch")["mean"]),
+        "whole": number(ours["none"] / ours["models"] if ours["models"] else None),
+        "operators": number(ours["operators"], 4),
+        "exits": ours["breaks"],
+        "torch_whole": number(peers["none"] / peers["models"] if peers["works"] else None),
+        "torch_operators": number(peers["operators"], 4),
+        "torch_breaks": peers["breaks"] if peers["works"] else "",
+        "cold_s": number(sum(filter(None, cold)) / max(len(list(filter(None, cold))), 1)),
+        "cold_ratio": number(geometric_mean(ratios)),
+        "memory_ratio": number(geometric_mean([m for m in memory if m])),
+        "noise": number(max(spread) if spread else None),
+    }
