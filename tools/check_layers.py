@@ -109,8 +109,11 @@ def check_file(layers, src, path):
         own, foreign, computed = match.groups()
         if own is not None:
             is_internal = layers.find_group(own) == "python_internal"
-            problem = layers.check_foreign(folder, path.name, own) if is_internal else layers.check_own(
-                folder, own, lambda header: (src / header).is_file())
+            problem = (
+                layers.check_foreign(folder, path.name, own)
+                if is_internal
+                else layers.check_own(folder, own, lambda header: (src / header).is_file())
+            )
         elif foreign is not None:
             problem = layers.check_foreign(folder, path.name, foreign)
         else:

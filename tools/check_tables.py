@@ -3,9 +3,9 @@
 
     check_tables.py [ROOT]
 
-Rules: no table has two rows with the same first cell; every place in base/globals.def exists; every folder of src/ that
-has source stands in layers.toml, has a README.md and a row in src/README.md; docs/troubleshooting.md names every word
-of REPRISE_LOG, docs/options.md every option.
+Rules: no table, with the tables that it includes, has two rows with the same first cell; every place in
+base/globals.def exists; every folder of src/ that has source stands in layers.toml, has a README.md and a row in
+src/README.md; docs/troubleshooting.md names every word of REPRISE_LOG, docs/options.md every option.
 """
 
 import pathlib
@@ -13,7 +13,8 @@ import re
 import sys
 import tomllib
 
-ROW = re.compile(r"^X\(\s*([A-Za-z_][\w:]*)\s*,?")
+ROW = re.compile(r"^(?:X|ROW|ROW_IF|ATTRIBUTE)\(\s*([A-Za-z_][\w:]*|\"[^\"]+\")\s*,?")
+INCLUDE = re.compile(r'^#include "([^"]+\.def)"')
 SUFFIXES = {".h", ".cpp", ".c", ".def", ".inc"}
 
 
@@ -29,11 +30,14 @@ def check_duplicates(root):
     for path in sorted((root / "src").rglob("*.def")):
         if path.name == "flags.def":
             continue  # its first cell is a type; C++ refuses two members of one name
+        included = [INCLUDE.match(line) for line in path.read_text(encoding="utf-8").splitlines()]
         seen = {}
-        for number, key, _ in read_rows(path):
-            if key in seen:
-                yield f"{path.relative_to(root).as_posix()}:{number}: {key} stands in line {seen[key]} already"
-            seen.setdefault(key, number)
+        for table in [path, *(root / "src" / match.group(1) for match in included if match)]:
+            for number, key, _ in read_rows(table):
+                place = f"{table.relative_to(root).as_posix()}:{number}"
+                if key in seen:
+                    yield f"{place}: {key} stands in {seen[key]} already"
+                seen.setdefault(key, place)
 
 
 def check_globals(root):

@@ -44,12 +44,22 @@ def read_expectations(path=EXPECTATIONS):
     return json.loads(path.read_text()) if path.exists() else {}
 
 
+def key_of(result):
+    return f"{result['row']} {result['mode']}"
+
+
+def without_expectations(results, expectations):
+    """Keys of the rows that ran and that nothing is expected of: new ones, or all under another version of torch."""
+    expected = expectations.get(torch_version(), {})
+    return [key_of(r) for r in results if r["status"] != "missing" and key_of(r) not in expected]
+
+
 def differences(results, expectations):
-    """Texts, one a count that differs; rows that nothing is expected of are passed over."""
+    """Texts, one a count that differs; for rows that nothing is expected of see `without_expectations`."""
     expected = expectations.get(torch_version(), {})
     found = []
     for result in results:
-        key = f"{result['row']} {result['mode']}"
+        key = key_of(result)
         if key not in expected or result["status"] == "missing":
             continue
         mine = counts_of(result)
@@ -65,7 +75,7 @@ def bless(results, path=EXPECTATIONS):
     section = expectations.setdefault(torch_version(), {})
     for result in results:
         if result["status"] != "missing":
-            section[f"{result['row']} {result['mode']}"] = counts_of(result)
+            section[key_of(result)] = counts_of(result)
     expectations[torch_version()] = dict(sorted(section.items()))
     lines = []
     for version, rows in sorted(expectations.items()):

@@ -530,7 +530,7 @@ Outcome Recorder::get_tensor_attribute(Operand o, PyObject* name, PyObject* desc
   CCall bracket(*this);
   if (kind == host::TensorAttributeKind::Metadata && is_plain && !facts_[o.id].is_meta_tainted) {
     if (!know_tensor(o)) return Outcome::Stop;
-    if (facts_[o.id].varies) {
+    if (trace_->values[o.id].varies) {
       if (PyUnicode_CompareWithASCIIString(name, "shape") == 0) {
         *out = read_shape(o, host::SizeRead::Size);
         return out->object != nullptr ? Outcome::Done : Outcome::Raised;

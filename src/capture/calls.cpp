@@ -42,23 +42,24 @@ bool copies_by_default(PyTypeObject* type) {
   return type->tp_new == PyBaseObject_Type.tp_new && type->tp_itemsize == 0;
 }
 
-/// The machinery of torch.func runs under its own levels, where nothing is recorded.
+/// The module that a function was defined in; empty if it does not say.
+std::string_view module_of(PyObject* function) {
+  PyObject* name = PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
+  const char* text = name != nullptr && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
+  return text != nullptr ? std::string_view(text) : std::string_view();
+}
+
 /// After the first torch.compile of a process each nn.Module that is made is noted in a table of torch._dynamo, under
 /// its id(), which is another one at each call. Nothing but torch._dynamo reads the table, and the note dies with the
 /// module.
 bool is_note_of_dynamo(PyObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  if (PyUnicode_CompareWithASCIIString(code->co_qualname, "GenerationTracker.tag") != 0) return false;
-  PyObject* name = PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
-  return name != nullptr && PyUnicode_Check(name) &&
-         PyUnicode_CompareWithASCIIString(name, "torch._dynamo.mutation_guard") == 0;
+  return PyUnicode_CompareWithASCIIString(code->co_qualname, "GenerationTracker.tag") == 0 &&
+         module_of(function) == "torch._dynamo.mutation_guard";
 }
 
-bool is_functorch(PyObject* function) {
-  PyObject* name = PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
-  const char* text = name != nullptr && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
-  return text != nullptr && strncmp(text, "torch._functorch", 16) == 0;
-}
+/// The machinery of torch.func runs under its own levels, where nothing is recorded.
+bool is_functorch(PyObject* function) { return module_of(function).starts_with("torch._functorch"); }
 
 }  // namespace
 

@@ -54,9 +54,8 @@ ValueId Recorder::emit(NodeKind kind, std::span<const ValueId> operands, PyObjec
   if (!is_pre && category != Category::Root && category != Category::Alloc) snapshot = error_snapshot();
   ValueId id = trace_->add_node(kind, operands, object, n, is_pre);
   trace_->values[id].snapshot = snapshot;
-  const bool varies = follows_from_sizes(kind, operands, is_pre);
-  trace_->values[id].varies = varies;
-  facts_.emplace_back().varies = varies;
+  trace_->values[id].varies = follows_from_sizes(kind, operands, is_pre);
+  facts_.emplace_back();
   if (category == Category::Mutate || category == Category::Tensor || category == Category::State)
     note_effect_node(kind, id);
   if (static_cast<int64_t>(trace_->items.size()) > options_.max_items) {
@@ -117,8 +116,7 @@ bool Recorder::know_type(Operand o) {
   if (!guard(o.id, FactKind::Type, reinterpret_cast<PyObject*>(Py_TYPE(o.object)))) return false;
   facts_[o.id].type = Py_TYPE(o.object);
   facts_[o.id].is_present = true;
-  if (PyLong_CheckExact(o.object) && is_pre(o.id) && find_varying(o) != 0)
-    facts_[o.id].varies = trace_->values[o.id].varies = true;
+  if (PyLong_CheckExact(o.object) && is_pre(o.id) && find_varying(o) != 0) trace_->values[o.id].varies = true;
   return true;
 }
 
@@ -170,7 +168,7 @@ bool Recorder::know_tensor(Operand o) {
     const uint64_t varying = find_varying(o);
     if (!guard(o.id, varying != 0 ? FactKind::TensorLike : FactKind::TensorMeta, nullptr, meta)) return false;
     if (varying != 0) {
-      facts_[o.id].varies = trace_->values[o.id].varies = true;
+      trace_->values[o.id].varies = true;
       const size_t count = trace_->tensor_metas[meta]->dim_count();
       for (size_t i = 0; i < count; i++) {
         if (((varying >> i) & 1) == 0 && !fix_size(o, static_cast<int32_t>(i))) return false;

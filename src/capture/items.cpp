@@ -20,7 +20,7 @@ Outcome Recorder::length(Operand v, Operand* out) {
   PyTypeObject* type = Py_TYPE(o);
   bool is_tensor = host::is_tensor(o);
   if (is_tensor && !know_tensor(v)) return Outcome::Stop;
-  if (is_tensor && facts_[v.id].varies && !host::tensor_sizes(o).empty()) {
+  if (is_tensor && trace_->values[v.id].varies && !host::tensor_sizes(o).empty()) {
     *out = read_size(v, host::SizeRead::Size);
     return out->object != nullptr ? Outcome::Done : Outcome::Raised;
   }

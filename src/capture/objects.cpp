@@ -545,7 +545,7 @@ Outcome Recorder::build_slice(Act&, Operand start, Operand stop_, Operand step, 
     // Slices select shapes: their bounds are fixed where they can be.
     if (!active_ || host::is_tensor(parts[i].object)) continue;
     if (PyLong_CheckExact(parts[i].object) && is_pre(ids[i])) know_type(parts[i]);
-    if (!facts_[ids[i]].varies) make_constant(parts[i]);
+    if (!trace_->values[ids[i]].varies) make_constant(parts[i]);
   }
   PyObject* slice = PySlice_New(start.object, stop_.object, step.object);
   if (slice == nullptr) return Outcome::Raised;

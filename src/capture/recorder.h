@@ -50,7 +50,6 @@ struct Facts {
   bool are_keys_known = false;
   bool is_meta_known = false;    // tensors: metadata may be folded to constants
   bool is_meta_tainted = false;  // tensors: metadata depends on data (nonzero and what is computed from it)
-  bool varies = false;           // as trace::Value::varies; a tensor: of known type and number of dimensions only
   bool is_code_known = false;    // functions: guarded by Code
   bool is_type_guarded = false;  // constants: the type is a fact of its own (modules)
   ValueId defaults = kNoValue;   // functions: their __defaults__ and __kwdefaults__, once read
@@ -235,7 +234,7 @@ class Recorder {
   bool fix_sizes(Operand tensor);
   bool fix_size(Operand tensor, int32_t dimension);
   /// `is_handled` false: the answer does not depend on sizes, or there is no model of it and they are fixed now.
-  Outcome call_size_method(const char* name, const Operand* args, int n, Operand* out, bool* is_handled);
+  Outcome call_size_method(std::string_view name, const Operand* args, int n, Operand* out, bool* is_handled);
   Outcome compare_shapes(bool is_equal, Operand l, Operand r, Operand* out, bool* is_handled);
 
   // ---- torch_calls.cpp
@@ -314,7 +313,7 @@ class Recorder {
   bool force_late_ = false;            // the next reads are late whatever their operands are
   bool has_foreign_writes_ = false;  // such Python may have written, and forget_after_callback has not been called yet
   bool had_callbacks_ = false;       // such Python may have written during this recording
-  bool any_varies_ = false;          // there is a value with Facts::varies
+  bool any_varies_ = false;          // there is a value with Value::varies
   bool metadata_written_ = false;    // sizes of tensors are no longer those of the entry state
   std::unordered_map<uint64_t, ValueId> sizes_;  // by tensor and read
   bool grads_written_ = false;                   // .grad of leaves is no longer a function of the entry state

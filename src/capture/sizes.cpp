@@ -1,7 +1,6 @@
 // Tensors whose sizes no guard fixes, and ints that take other values in other calls. What Python reads of them is a
 // node, not a constant; what it computes of them are nodes too, and a branch on the result is a fact of its own. So an
 // entry fits all sizes that take the same way through the program.
-#include <cstring>
 #include <string_view>
 #include <unordered_set>
 
@@ -20,11 +19,6 @@ bool is_size_free(std::string_view name) {
 #include "capture/size_free_methods.def"
   };
   return kNames.contains(name);
-}
-
-std::string_view last_part(const char* name) {
-  const char* dot = std::strrchr(name, '.');
-  return dot != nullptr ? dot + 1 : name;
 }
 
 uint64_t all_dimensions(PyObject* tensor) {
@@ -79,7 +73,7 @@ uint64_t Recorder::find_varying(Operand o) {
 
 bool Recorder::varies(ValueId id, int depth) const {
   if (!any_varies_ || id < 0 || depth > 4) return false;
-  if (facts_[id].varies) return true;
+  if (trace_->values[id].varies) return true;
   const HeapObject* object = facts_[id].heap;
   if (object == nullptr || !object->is_created) return false;
   for (ValueId element : object->elements) {
@@ -91,10 +85,9 @@ bool Recorder::varies(ValueId id, int depth) const {
 bool Recorder::follows_from_sizes(NodeKind kind, std::span<const ValueId> operands, bool is_pre) const {
   if (!any_varies_) return false;
   const trace::Category category = trace::category_of(kind);
-  const bool is_tensor_node = category == trace::Category::Tensor;
   // A number that only takes part in arithmetic decides about no size.
   const bool only_tensors = kind == NodeKind::TensorBinary || kind == NodeKind::TensorCompare;
-  if (kind == NodeKind::TensorSize) return facts_[operands[0]].varies && (is_pre || !metadata_written_);
+  if (kind == NodeKind::TensorSize) return trace_->values[operands[0]].varies && (is_pre || !metadata_written_);
   bool is_any = false;
   for (ValueId id : operands) {
     if (id < 0) continue;
@@ -104,14 +97,14 @@ bool Recorder::follows_from_sizes(NodeKind kind, std::span<const ValueId> operan
     const bool is_computed = category == trace::Category::Py || category == trace::Category::Read;
     if (is_computed && !does && !trace_->values[id].is_pre && !is_constant(id)) return false;
   }
-  return is_any && (is_tensor_node || category != trace::Category::Mutate);
+  return is_any && category != trace::Category::Mutate;
 }
 
 Operand Recorder::read_size(Operand tensor, host::SizeRead what, int32_t dimension) {
   const int32_t read = host::make_size_read(what, dimension);
   PyObject* value = host::read_tensor_size(tensor.object, read);
   if (value == nullptr || !active_ || tensor.id < 0) return {value, kNoValue};
-  if (!facts_[tensor.id].varies) return new_constant(value);
+  if (!trace_->values[tensor.id].varies) return new_constant(value);
   const uint64_t key = static_cast<uint64_t>(tensor.id) << 32 | static_cast<uint32_t>(read);
   if (const auto known = sizes_.find(key); known != sizes_.end()) {
     if (is_constant(known->second)) {
@@ -142,7 +135,7 @@ Operand Recorder::read_shape(Operand tensor, host::SizeRead what) {
 }
 
 bool Recorder::fix_size(Operand tensor, int32_t dimension) {
-  if (!facts_[tensor.id].varies) return true;
+  if (!trace_->values[tensor.id].varies) return true;
   const Operand size = read_size(tensor, host::SizeRead::Size, dimension);
   const bool ok = size.object != nullptr && make_constant(size);
   Py_XDECREF(size.object);
@@ -161,10 +154,9 @@ bool Recorder::fix_sizes(Operand tensor) {
   return true;
 }
 
-Outcome Recorder::call_size_method(const char* full_name, const Operand* args, int n, Operand* out, bool* is_handled) {
-  const std::string_view name = last_part(full_name);
+Outcome Recorder::call_size_method(std::string_view name, const Operand* args, int n, Operand* out, bool* is_handled) {
   bool any_varies = false;
-  for (int i = 0; i < n; i++) any_varies |= host::is_tensor(args[i].object) && facts_[args[i].id].varies;
+  for (int i = 0; i < n; i++) any_varies |= host::is_tensor(args[i].object) && trace_->values[args[i].id].varies;
   if (!any_varies || is_size_free(name)) return Outcome::Done;
   auto finish = [&](Operand value) {
     *is_handled = true;
@@ -202,7 +194,7 @@ Outcome Recorder::compare_shapes(bool is_equal, Operand l, Operand r, Operand* o
   for (size_t i = 0; is_same && i < left.size(); i++) {
     const Operand a{PySequence_Fast_ITEMS(l.object)[i], left[i]}, b{PySequence_Fast_ITEMS(r.object)[i], right[i]};
     if (a.id == b.id) continue;
-    if (!facts_[a.id].varies && !facts_[b.id].varies) {
+    if (!trace_->values[a.id].varies && !trace_->values[b.id].varies) {
       if (!make_constant(a) || !make_constant(b)) return stop("a comparison of sequences");
       is_same = PyObject_RichCompareBool(a.object, b.object, Py_EQ) == 1;
       continue;

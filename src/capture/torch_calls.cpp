@@ -17,13 +17,12 @@ namespace {
 bool is_number(PyObject* o) { return PyLong_CheckExact(o) || PyFloat_CheckExact(o); }
 
 /// Callables whose Python numbers are operands of arithmetic: their values decide nothing about shapes and types.
-bool takes_scalars(const char* name) {
+bool takes_scalars(std::string_view name) {
   static const std::unordered_set<std::string_view> kNames = {
 #define X(name) name,
 #include "capture/scalar_operands.def"
   };
-  const char* dot = strrchr(name, '.');
-  return kNames.contains(dot != nullptr ? dot + 1 : name);
+  return kNames.contains(name);
 }
 
 /// PyTorch takes a tensor of one whole number where it wants a size, a dimension or a position.
@@ -43,23 +42,21 @@ bool has_size(PyObject* o) {
 }
 
 /// Callables whose results have no size from a tensor of one whole number: it is data, or an index.
-bool takes_numbers_as_data(const char* name) {
+bool takes_numbers_as_data(std::string_view name) {
   static const std::unordered_set<std::string_view> kNames = {
       "stack",          "cat",        "where",       "copy_",         "index_copy_",
       "index_put_",     "index_add_", "index_fill_", "gather",        "embedding",
       "scatter_",       "isin",       "bucketize",   "cross_entropy", "searchsorted",
       "masked_scatter", "meshgrid",   "logical_and", "equal",         "allclose"};
-  const char* dot = strrchr(name, '.');
-  return kNames.contains(dot != nullptr ? dot + 1 : name);
+  return kNames.contains(name);
 }
 
 /// Functions whose first argument may be a size.
-bool starts_with_size(const char* name) {
+bool starts_with_size(std::string_view name) {
   static const std::unordered_set<std::string_view> kNames = {
       "zeros",  "ones",     "empty",    "rand",  "randn",        "randint",      "randperm",
       "arange", "linspace", "logspace", "range", "tril_indices", "triu_indices", "eye"};
-  const char* dot = strrchr(name, '.');
-  return kNames.contains(dot != nullptr ? dot + 1 : name);
+  return kNames.contains(name);
 }
 
 }  // namespace
@@ -86,7 +83,8 @@ bool Recorder::is_meta_tainted(Operand o) {
   if (o.id < 0) return true;
   if (facts_[o.id].is_meta_tainted) return true;
   if (is_constant(o.id)) return false;
-  if (is_number(o.object)) return !is_pre(o.id) && !facts_[o.id].varies;  // a late number may decide about a shape
+  if (is_number(o.object))
+    return !is_pre(o.id) && !trace_->values[o.id].varies;  // a late number may decide about a shape
   if (PyTuple_Check(o.object) || PyList_Check(o.object) || PySlice_Check(o.object)) {
     HeapObject* object = facts_[o.id].heap;
     if (object == nullptr) return false;
@@ -94,7 +92,8 @@ bool Recorder::is_meta_tainted(Operand o) {
       if (id < 0 || is_constant(id)) continue;
       if (facts_[id].is_meta_tainted) return true;
       PyTypeObject* type = facts_[id].type;
-      if (!is_pre(id) && !facts_[id].varies && (type == &PyLong_Type || type == &PyFloat_Type || type == nullptr))
+      if (!is_pre(id) && !trace_->values[id].varies &&
+          (type == &PyLong_Type || type == &PyFloat_Type || type == nullptr))
         return true;
       if (facts_[id].heap != nullptr && type == &PyTuple_Type && is_meta_tainted({Py_None, id})) return true;
     }
@@ -112,7 +111,7 @@ bool Recorder::prepare_torch_argument(Operand o, bool scalars_may_vary) {
   if (is_number(x)) {
     if (!is_pre(o.id)) return facts_[o.id].type != nullptr || know_type(o);
     if (!know_type(o)) return false;
-    return scalars_may_vary || facts_[o.id].varies || make_constant(o);
+    return scalars_may_vary || trace_->values[o.id].varies || make_constant(o);
   }
   if (PyTuple_Check(x) || PyList_Check(x)) {
     std::vector<ValueId> ids;
@@ -160,7 +159,8 @@ Outcome Recorder::finish_torch_result(NodeKind kind, std::span<const ValueId> op
     // Types and structure follow from the arguments' metadata, except for None and bools, which a branch will ask for.
     if (stolen != Py_None && !PyBool_Check(stolen)) known.type = Py_TYPE(stolen);
     if (host::is_plain_tensor(stolen)) known.is_meta_known = !is_tainted;
-    if (PyTuple_Check(stolen) || PyList_Check(stolen)) known.is_length_known = !is_tainted && !known.varies;
+    if (PyTuple_Check(stolen) || PyList_Check(stolen))
+      known.is_length_known = !is_tainted && !trace_->values[id].varies;
   }
   if (stolen == Py_None && kind == NodeKind::TensorCall) {
     *out = {stolen, constant_id(Py_None)};
@@ -178,7 +178,8 @@ Outcome Recorder::finish_torch_result(NodeKind kind, std::span<const ValueId> op
 Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out) {
   host::TorchCallable info = host::classify_torch_callable(callable.object);
   std::string name = info.is_torch && info.name != nullptr ? info.name : callable_name(callable.object);
-  bool scalars_may_vary = takes_scalars(name.c_str());
+  const std::string_view function_name = last_part(name);
+  bool scalars_may_vary = takes_scalars(function_name);
   std::vector<ValueId> operands{callable.id};
   bool any_tensor = false, is_tainted = false, all_plain = true;
   for (int i = 0; i < n; i++) {
@@ -202,7 +203,7 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
   host::TorchCallableKind kind = info.is_torch ? info.kind : host::TorchCallableKind::Sync;
   if (kind == host::TorchCallableKind::Metadata && all_plain && !is_tainted) {
     bool is_handled = false;
-    const Outcome outcome = call_size_method(name.c_str(), args, n, out, &is_handled);
+    const Outcome outcome = call_size_method(function_name, args, n, out, &is_handled);
     if (is_handled) return outcome;
   }
   PyObject* result;
@@ -214,7 +215,8 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
   }
   if (result == nullptr) {
     // "There is no driver" is the answer to a question about devices, and the same at each call.
-    if (active_ && kind == host::TorchCallableKind::Sync && n == 0 && !saw_callback && host::lacks_device(info)) {
+    const bool is_question = kind == host::TorchCallableKind::Sync || kind == host::TorchCallableKind::StateRead;
+    if (active_ && is_question && n == 0 && !saw_callback && host::lacks_device(info)) {
       exception_is_recorded_ = true;
     } else if (active_) {
       lose("a call of " + name + " that raised");
@@ -226,10 +228,10 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
     return Outcome::Done;
   }
   using Kind = host::TorchCallableKind;
-  if (any_tensor && !scalars_may_vary && !takes_numbers_as_data(name.c_str()) &&
+  if (any_tensor && !scalars_may_vary && !takes_numbers_as_data(function_name) &&
       !(host::is_plain_tensor(result) && host::tensor_sizes(result).empty())) {
     for (int i = 0; i < n && !is_tainted; i++) {
-      const bool may_be = i > 0 || !host::is_tensor(args[0].object) || starts_with_size(name.c_str());
+      const bool may_be = i > 0 || !host::is_tensor(args[0].object) || starts_with_size(function_name);
       is_tainted = may_be && has_size(args[i].object);
     }
   }

@@ -171,14 +171,15 @@ base::Result<NativeEngine*> make_engine() {
   if (!full) return full.unsupported();
   auto linker = toolchain::make_linker(host::find_torch_symbol);
   if (!linker) return linker.unsupported();
-  if (g_engine == nullptr) {
+  const bool is_first = g_engine == nullptr;
+  g_engine = new CpuEngine(target, std::move(quick).value(), std::move(full).value(), std::move(linker).value());
+  g_engine_process = getpid();
+  if (is_first) {
     pthread_atfork([] { g_engine->pause(); }, [] { g_engine->resume(); }, [] { g_engine->resume(); });
     Py_AtExit([] {
       if (g_engine_process == getpid()) g_engine->stop();
     });
   }
-  g_engine = new CpuEngine(target, std::move(quick).value(), std::move(full).value(), std::move(linker).value());
-  g_engine_process = getpid();
   return static_cast<NativeEngine*>(g_engine);
 }
 

@@ -62,7 +62,8 @@ RegionNodes::RegionNodes(const entry::Entry& entry, const entry::RegionStep& ste
     nodes_.push_back(node);
   }
   for (ValueId id : step.values) outputs_.push_back(slots.at(id));
-  for (int32_t index : region.guards) {
+  for (int32_t item : region.guards) {
+    const int32_t index = trace.items[item].guard;
     const trace::Guard& guard = trace.guards[index];
     guards_.push_back({index, guard.fact, Py_XNewRef(guard.object), guard.n, slots.at(guard.value)});
   }

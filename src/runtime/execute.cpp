@@ -147,8 +147,8 @@ PyObject* run_entry(PyThreadState* thread, Entry& entry, RunState& state, host::
       info.snapshot = end.step->snapshot;
       break;
     case ExitKind::Region:
-      ++entry.statistics.region_exits;
       info.guard = entry.regions()[end.step->region].runner->refused_guard();
+      if (info.guard < 0) ++entry.statistics.region_exits;  // else it is counted as an exit at the guard
       info.item = end.step->item;
       info.snapshot = end.step->snapshot;
       break;

@@ -254,8 +254,7 @@ class Planner {
     const bool is_sequence = is_inside_[guard.value] == 1 && guard.fact == FactKind::Length;
     if (!is_number && !is_sequence) return false;
     take_operand(guard.value);
-    current_.guards.push_back(trace_.items[index].guard);
-    current_.guard_items.push_back(index);
+    current_.guards.push_back(index);
     return true;
   }
 
@@ -310,7 +309,7 @@ class Planner {
       // What was deferred behind the last node need not wait.
       std::erase_if(current_.deferred, [&](int32_t item) { return item > current_.last_item; });
       for (int32_t item : current_.deferred) plan_.deferred_of[item] = region;
-      for (int32_t item : current_.guard_items) plan_.region_of[item] = region;
+      for (int32_t item : current_.guards) plan_.region_of[item] = region;
       plan_.regions.push_back(std::move(current_));
     }
     for (ValueId id : inside_) is_inside_[id] = 0;

@@ -23,12 +23,11 @@
 namespace reprise::trace {
 
 struct Region {
-  std::vector<int32_t> items;        // its nodes, and the carriers they need, in an order that can be executed
-  std::vector<ValueId> tensors;      // from outside; by first use
-  std::vector<ValueId> numbers;      // from outside: numbers and tuples of pre ones, not known from the guards
-  std::vector<int32_t> deferred;     // items that run behind it
-  std::vector<int32_t> guards;       // into Trace::guards: facts about sizes, which hold or not where code is made
-  std::vector<int32_t> guard_items;  // of these
+  std::vector<int32_t> items;     // its nodes, and the carriers they need, in an order that can be executed
+  std::vector<ValueId> tensors;   // from outside; by first use
+  std::vector<ValueId> numbers;   // from outside: numbers and tuples of pre ones, not known from the guards
+  std::vector<int32_t> deferred;  // items that run behind it
+  std::vector<int32_t> guards;    // items, facts about sizes: they hold or not where code is made
   int32_t first_item = -1;
   int32_t last_item = -1;
   int32_t snapshot = -1;

@@ -107,8 +107,6 @@ struct Snapshot {
 struct VaryingSources {
   bool has_all_arguments = false;                   // every tensor that is no parameter or buffer, in all dimensions
   std::unordered_map<std::string, uint64_t> found;  // by path: bit i is dimension i; ints have bit 0
-
-  bool is_empty() const { return !has_all_arguments && found.empty(); }
 };
 
 enum class EndKind : uint8_t {

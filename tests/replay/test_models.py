@@ -40,8 +40,9 @@ def test_inference_is_bit_equal_with_one_entry_and_no_exit(name):
 def test_inference_is_right_when_the_batch_changes(name):
     batches = [2, 2, 3, 3, 1, 2, 3]
     calls = [make_inputs(name, tiny=True, seed=i, batch=b) for i, b in enumerate(batches)]
-    # Some models ask whether the batch is 1, of a tensor that they have computed.
-    inference_twins(name, calls, {"exits": at_most(1), "opaque_calls": 0})
+    # GPT-2 asks whether the batch is 1, of a tensor that it has computed: that exits, and modules get entries then.
+    asks = name == "gpt2"
+    inference_twins(name, calls, {"entries": at_most(8 if asks else 3), "exits": at_most(asks), "opaque_calls": 0})
 
 
 @pytest.mark.parametrize("name", list(MODELS))

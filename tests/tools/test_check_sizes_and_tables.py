@@ -50,13 +50,16 @@ def test_tables_are_checked_for_duplicates_places_readmes_and_docs(tmp_path):
             "src/base/log_words.def": 'X(Trace, "trace", "doc")\nX(Trace, "trace2", "doc")\n',
             "src/base/flags.def": 'X(bool, a, true, "doc")\nX(bool, b, true, "doc")\n',
             "src/graph/op.h": "",
+            "src/graph/ops.def": 'ROW("a.b", One)\n#include "graph/more.def"\n',
+            "src/graph/more.def": 'ROW("a.b", Two)\n',
             "src/stray/op.h": "",
             "docs/troubleshooting.md": "`trace`",
             "docs/options.md": "`a`",
         },
     )
     assert check_tables.check_tree(tmp_path) == [
-        "src/base/log_words.def:2: Trace stands in line 1 already",
+        "src/base/log_words.def:2: Trace stands in src/base/log_words.def:1 already",
+        'src/graph/more.def:1: "a.b" stands in src/graph/ops.def:1 already',
         "src/base/globals.def:1: a is said to be in base/gone.cpp, which does not exist",
         "src/graph has no README.md",
         "src/README.md has no row for `graph/`",
