@@ -341,6 +341,8 @@ class Leaks(unittest.TestCase):
 
         settings = [(frame_tests.PLAIN, 0), (frame_tests.SHADOW, 0), (frame_tests.HAND_OVER, 0.05)]
         settings += [(frame_tests.REBUILD, 0.05), (frame_tests.REENTER, 0.2)]
+        for seed in range(8):  # caches of the interpreter fill, behind other tests for several rounds
+            round_trip(frame_tests.PLAIN, 0, seed)
         for mode, probability in settings:
             with self.subTest(mode=mode):
                 blocks = [round_trip(mode, probability, seed) for seed in range(1, 6)]
