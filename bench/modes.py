@@ -63,7 +63,6 @@ def cpu_count():
 def set_threads(count):
     """Fix the OpenMP thread count for this process and its children; call before the first import of torch."""
     os.environ["OMP_NUM_THREADS"] = str(count)
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     import torch
 

@@ -25,6 +25,8 @@ class Builder {
     code_.trace = &trace_;
     find_needed(kept);
     slot_of_.assign(trace_.values.size(), -1);
+    for (ValueId id : kept) slot_of_[id] = add_slot();
+    code_.kept_count = kept.size();
     for (const trace::Item& item : trace_.items) {
       if (item.guard >= 0) {
         if (is_entry_guard(trace_.guards[item.guard])) add_fact(item.guard);
@@ -33,7 +35,6 @@ class Builder {
       }
       if (!error_.empty()) return error_;
     }
-    for (ValueId id : kept) code_.kept_slots.push_back(slot_of_[id]);
     index_users();
     return "";
   }
@@ -58,13 +59,20 @@ class Builder {
     }
   }
 
+  int32_t add_slot() {
+    code_.initial.push_back(nullptr);
+    return code_.slot_count() - 1;
+  }
+
   void add_node(ValueId id) {
     const trace::Value& value = trace_.values[id];
     REPRISE_CHECK(value.is_pre, "%" + std::to_string(id) + " is needed at entry but late");
-    const int32_t slot = code_.slot_count();
-    slot_of_[id] = slot;
-    code_.initial.push_back(value.kind == NodeKind::Const ? value.object : nullptr);
-    if (value.kind == NodeKind::Const) return;
+    if (slot_of_[id] < 0) slot_of_[id] = add_slot();
+    const int32_t slot = slot_of_[id];
+    if (value.kind == NodeKind::Const) {
+      code_.initial[slot] = value.object;
+      return;
+    }
     const std::span<const ValueId> operands = trace_.operands(id);
     GuardOp op;
     op.kind = static_cast<uint8_t>(value.kind);

@@ -59,8 +59,8 @@ struct GuardCode {
   std::vector<GuardOp> ops;
   std::vector<int32_t> origins;  // of each op: an index in Trace::guards, or a value id
   std::vector<int32_t> operand_pool;
-  std::vector<PyObject*> initial;  // by slot: the constant, or nullptr
-  std::vector<int32_t> kept_slots;
+  std::vector<PyObject*> initial;    // by slot: the constant, or nullptr
+  size_t kept_count = 0;             // the first slots are the kept values, in order
   std::vector<uint32_t> first_user;  // by slot: rows of `users`
   std::vector<int32_t> users;        // ops that look at a slot, in order
 

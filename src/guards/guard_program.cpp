@@ -154,7 +154,7 @@ bool GuardProgram::run_all(PyObject* const* args, PyObject** values, Temporaries
 }
 
 void GuardProgram::keep_values(PyObject* const* values, PyObject** kept_values) const {
-  for (size_t i = 0; i < code_.kept_slots.size(); i++) kept_values[i] = Py_XNewRef(values[code_.kept_slots[i]]);
+  for (size_t i = 0; i < code_.kept_count; i++) kept_values[i] = Py_XNewRef(values[i]);
 }
 
 void GuardProgram::make_stamp_set(std::span<PyObject* const> values) {
@@ -283,7 +283,7 @@ std::string GuardProgram::print() const {
 
 size_t GuardProgram::size_bytes() const {
   size_t size = code_.ops.size() * (sizeof(GuardOp) + sizeof(int32_t)) +
-                (code_.operand_pool.size() + code_.users.size() + code_.kept_slots.size()) * sizeof(int32_t) +
+                (code_.operand_pool.size() + code_.users.size()) * sizeof(int32_t) +
                 code_.initial.size() * 2 * sizeof(void*);
   for (const auto& set : stamp_sets_) size += set->size_bytes();
   return size;

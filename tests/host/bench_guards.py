@@ -5,6 +5,7 @@ PYTHONPATH=build/host-3.12 python3.12 -m tests.host.bench_guards
 The median of 10,000 checks of what the recorder made of one call. Not a test: times depend on the machine.
 """
 
+import itertools
 import platform
 
 import reprise
@@ -58,8 +59,11 @@ class Scale(Module):
         return x
 
 
+VALUES = itertools.count(1)
+
+
 def make_linear():
-    return Linear(weight=1.0, bias=0.5)
+    return Linear(weight=float(next(VALUES)), bias=float(next(VALUES)))
 
 
 def make_block():
