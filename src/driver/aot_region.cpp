@@ -449,8 +449,9 @@ class AotRegion final : public entry::RegionRunner {
   static std::string describe(const NativeCounts& counts) {
     std::string text = "native code: " + std::to_string(counts.native_ops) + " operations in " +
                        std::to_string(counts.kernels) + " kernels, " + std::to_string(counts.extern_ops) +
-                       " library calls, in " + std::to_string(counts.programs) +
-                       (counts.programs == 1 ? " program" : " programs");
+                       " library calls" +
+                       (counts.products > 0 ? " (" + std::to_string(counts.products) + " of oneDNN)" : "") + ", in " +
+                       std::to_string(counts.programs) + (counts.programs == 1 ? " program" : " programs");
     if (counts.failed_kernels > 0) text += "; a kernel could not be compiled: " + counts.failure;
     return text;
   }

@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "base/log.h"
+#include "host/torch/matrix_product.h"
 #include "kernel/faults.h"
 #include "kernel/text.h"
+#include "passes/split_bias.h"
 #include "schedule/schedule.h"
 
 namespace reprise::driver {
@@ -99,13 +101,18 @@ void log_plan(const schedule::Plan& plan) {
 
 }  // namespace
 
-base::Result<std::unique_ptr<host::RegionProgram>> NativeMaker::make(const graph::Graph& graph,
+base::Result<std::unique_ptr<host::RegionProgram>> NativeMaker::make(const graph::Graph& given,
                                                                      const host::TraceConstants& constants) {
   auto engine = find_native_engine();
   if (!engine) return engine.unsupported();
   schedule::Options options;
   options.keep_rounding = options_.numerics == base::Numerics::Eager;
   const uint64_t start = now_ns();
+  const bool uses_onednn = host::uses_onednn_products(options_.gemm);
+  graph::Graph graph = given;
+  if (uses_onednn) {
+    if (auto failure = passes::split_bias(graph, host::is_onednn_product)) return *failure;
+  }
   auto plan = plan_writes_last(graph, options);
   if (!plan) return plan.unsupported();
   inject_fault(plan.value());
@@ -126,11 +133,12 @@ base::Result<std::unique_ptr<host::RegionProgram>> NativeMaker::make(const graph
   std::vector<uint32_t> constant_indices;
   for (const graph::Constant& constant : graph.constants) constant_indices.push_back(constant.host_index);
   auto program = host::NativeProgram::make(plan.value().program, std::move(functions).value(), engine.value()->arenas(),
-                                           constants, constant_indices);
+                                           constants, constant_indices, uses_onednn);
   if (!program) return program.unsupported();
   ++counts_.programs;
   counts_.native_ops += plan.value().statistics.native_ops;
   counts_.extern_ops += plan.value().statistics.extern_ops;
+  counts_.products += static_cast<uint32_t>(program.value()->product_count());
   counts_.kernels += plan.value().statistics.launches;
   return std::unique_ptr<host::RegionProgram>(std::move(program).value());
 }

@@ -15,6 +15,7 @@ struct NativeCounts {
   uint32_t programs = 0;
   uint32_t native_ops = 0;      // graph nodes inside kernels
   uint32_t extern_ops = 0;      // graph nodes that are library calls
+  uint32_t products = 0;        // library calls that are matrix products by oneDNN
   uint32_t kernels = 0;         // launches
   uint32_t compiled = 0;        // kernels compiled for it
   uint32_t found = 0;           // kernels that were loaded already

@@ -5,6 +5,7 @@
 #include "passes/partition.h"
 #include "passes/pipeline.h"
 #include "passes/plan_writes.h"
+#include "passes/split_bias.h"
 #include "test.h"
 
 using namespace reprise;
@@ -136,4 +137,35 @@ TEST("rules and passes carry symbolic sizes") {
   return %7, %9, %10
 }
 )");
+}
+
+TEST("split_bias: a product and a sum where the test says so and both scales are 1") {
+  Graph graph = read_graph(R"(graph functional {
+  %0 = input : float32[8]
+  %1 = input : float32[4, 16]
+  %2 = input : float32[16, 8]
+  %3 = aten::addmm(%0, %1, %2, 1, 1)
+  %4 = aten::addmm(%0, %1, %2, 2, 1)
+  %5 = input : float64[4, 16]
+  %6 = input : float64[16, 8]
+  %7 = input : float64[8]
+  %8 = aten::addmm(%7, %5, %6, 1, 1)
+  return %3, %4, %8
+})");
+  const passes::ProductTest is_this = [](std::int64_t batches, std::int64_t m, std::int64_t k, std::int64_t n) {
+    return batches == 1 && m == 4 && k == 16 && n == 8;
+  };
+  EXPECT(!passes::split_bias(graph, is_this).has_value());
+  verify_graph(graph);
+  REQUIRE(graph.nodes.size() == 4);
+  EXPECT(graph.nodes[0].op == OpId::mm);
+  EXPECT(graph.nodes[1].op == OpId::add_Tensor);
+  EXPECT(graph.nodes[2].op == OpId::addmm);
+  EXPECT(graph.nodes[3].op == OpId::addmm);
+  EXPECT(graph.outputs[0].value == graph.nodes[1].outs[0]);
+  Graph same = read_graph(
+      "graph functional {\n %0 = input : float32[8]\n %1 = input : float32[4, 16]\n"
+      " %2 = input : float32[16, 8]\n %3 = aten::addmm(%0, %1, %2, 1, 1)\n return %3\n}\n");
+  EXPECT(!passes::split_bias(same, [](auto...) { return false; }).has_value());
+  EXPECT_EQ(same.nodes.size(), 1u);
 }

@@ -61,16 +61,17 @@ class ArenaPool {
 
 class NativeProgram final : public RegionProgram {
  public:
-  /// Every code has a function in `kernels`. `constants`: the last inputs of the program, in order. Needs the GIL.
-  static base::Result<std::unique_ptr<NativeProgram>> make(const program::Program& program,
-                                                           std::shared_ptr<KernelTable> kernels,
-                                                           std::shared_ptr<ArenaPool> arenas,
-                                                           const TraceConstants& constants,
-                                                           std::span<const uint32_t> constant_indices);
+  /// Every code has a function in `kernels`. `constants`: the last inputs of the program, in order. `uses_onednn`: see
+  /// matrix_product.h. Needs the GIL.
+  static base::Result<std::unique_ptr<NativeProgram>> make(
+      const program::Program& program, std::shared_ptr<KernelTable> kernels, std::shared_ptr<ArenaPool> arenas,
+      const TraceConstants& constants, std::span<const uint32_t> constant_indices, bool uses_onednn);
   ~NativeProgram() override;
 
   void run(ValueList&& inputs, ValueList& outputs) const override;
   size_t instruction_count() const override;
+  /// Matrix products that oneDNN computes.
+  size_t product_count() const;
 
   struct State;
 

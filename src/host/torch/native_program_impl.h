@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "host/torch/argument_loader_impl.h"
+#include "host/torch/matrix_product_impl.h"
 #include "host/torch/native_program.h"
 
 namespace reprise::host {
@@ -60,8 +61,9 @@ struct NativeStep {
   ScalarOp scalar_op = ScalarOp::Item;
   std::vector<Loader> arguments;
   StoragePosition position;
-  std::vector<int32_t> results;  // -1: not needed. Return: -1: None
-  std::vector<uint8_t> is_list;  // by return of the op
+  ProductFunction product = nullptr;  // instead of the handle: a matrix product by oneDNN
+  std::vector<int32_t> results;       // -1: not needed. Return: -1: None
+  std::vector<uint8_t> is_list;       // by return of the op
   std::vector<uint8_t> is_cloned;
   std::vector<int32_t> frees;  // inputs that are dead behind the step, and their views
 };

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "host/torch/boxed_call_impl.h"
+#include "host/torch/matrix_product.h"
 #include "host/torch/native_program_impl.h"
 #include "host/torch/op_info_impl.h"
 #include "host/torch/scalar_values_impl.h"
@@ -29,7 +30,8 @@ TraceValueKind number_kind(types::DType dtype) {
 
 class Maker {
  public:
-  Maker(const program::Program& program, NativeProgram::State& made) : program_(program), made_(made) {}
+  Maker(const program::Program& program, NativeProgram::State& made, bool uses_onednn)
+      : program_(program), made_(made), uses_onednn_(uses_onednn) {}
 
   /// "", or why the program cannot run here.
   std::string make() {
@@ -128,6 +130,48 @@ class Maker {
     if (!arguments.empty() && arguments[0].kind == ArgumentKind::Slot) {
       step.position = StoragePosition::of(*op, made_.slots[static_cast<size_t>(arguments[0].number)].offset);
     }
+    if (uses_onednn_ && is_product(source, arguments)) step.product = find_onednn_product();
+  }
+
+  // --- products by oneDNN
+
+  static bool is_one(const Argument& argument) {
+    return (argument.kind == ArgumentKind::Int && argument.number == 1) ||
+           (argument.kind == ArgumentKind::Float && argument.real == 1);
+  }
+
+  const NativeSlot* find_tensor(const Argument& argument) const {
+    if (argument.kind != ArgumentKind::Slot) return nullptr;
+    const NativeSlot& slot = made_.slots[static_cast<size_t>(argument.number)];
+    return slot.is_tensor ? &slot : nullptr;
+  }
+
+  // A matrix, or matrices one behind the other, by rows or (if allowed) by columns, without gaps.
+  static bool is_dense(const NativeSlot& slot, bool may_be_transposed) {
+    const size_t rank = slot.sizes.size();
+    const int64_t rows = slot.sizes[rank - 2], columns = slot.sizes[rank - 1];
+    const int64_t row_step = slot.strides[rank - 2], column_step = slot.strides[rank - 1];
+    const bool is_by_rows = column_step == 1 && row_step == columns;
+    const bool is_by_columns = row_step == 1 && column_step == rows;
+    return (is_by_rows || (may_be_transposed && is_by_columns)) && (rank < 3 || slot.strides[0] == rows * columns);
+  }
+
+  bool is_product(const Step& source, const std::vector<Argument>& arguments) const {
+    const bool has_bias = source.op == "aten::addmm.out" || source.op == "aten::baddbmm.out";
+    if (!has_bias && source.op != "aten::mm.out" && source.op != "aten::bmm.out") return false;
+    if (arguments.size() != (has_bias ? 6 : 3)) return false;
+    if (has_bias && (!is_one(arguments[3]) || !is_one(arguments[4]) || find_tensor(arguments[0]) == nullptr))
+      return false;
+    const NativeSlot* a = find_tensor(arguments[has_bias ? 1 : 0]);
+    const NativeSlot* b = find_tensor(arguments[has_bias ? 2 : 1]);
+    const NativeSlot* out = find_tensor(arguments.back());
+    for (const NativeSlot* slot : {a, b, out}) {
+      if (slot == nullptr || slot->dtype != c10::ScalarType::Float || slot->sizes.size() < 2 || slot->sizes.size() > 3)
+        return false;
+    }
+    const size_t rank = a->sizes.size();
+    if (!is_dense(*a, true) || !is_dense(*b, true) || !is_dense(*out, false)) return false;
+    return is_onednn_product(rank == 3 ? a->sizes[0] : 1, a->sizes[rank - 2], a->sizes[rank - 1], b->sizes.back());
   }
 
   static c10::IValue constant_of(const Argument& argument) {
@@ -272,16 +316,15 @@ class Maker {
 
   const program::Program& program_;
   NativeProgram::State& made_;
+  const bool uses_onednn_;
   std::string failure_;
 };
 
 }  // namespace
 
-base::Result<std::unique_ptr<NativeProgram>> NativeProgram::make(const program::Program& program,
-                                                                 std::shared_ptr<KernelTable> kernels,
-                                                                 std::shared_ptr<ArenaPool> arenas,
-                                                                 const TraceConstants& constants,
-                                                                 std::span<const uint32_t> constant_indices) {
+base::Result<std::unique_ptr<NativeProgram>> NativeProgram::make(
+    const program::Program& program, std::shared_ptr<KernelTable> kernels, std::shared_ptr<ArenaPool> arenas,
+    const TraceConstants& constants, std::span<const uint32_t> constant_indices, bool uses_onednn) {
   auto state = std::make_unique<State>();
   state->kernels = std::move(kernels);
   state->arenas = std::move(arenas);
@@ -291,7 +334,7 @@ base::Result<std::unique_ptr<NativeProgram>> NativeProgram::make(const program::
   if (!program.constants.empty()) {
     return base::Unsupported{base::UnsupportedCode::UntraceableRegion, "a program with constants of its own"};
   }
-  if (std::string failure = Maker(program, *state).make(); !failure.empty()) {
+  if (std::string failure = Maker(program, *state, uses_onednn).make(); !failure.empty()) {
     return base::Unsupported{base::UnsupportedCode::UntraceableRegion, std::move(failure)};
   }
   return std::unique_ptr<NativeProgram>(new NativeProgram(std::move(state)));

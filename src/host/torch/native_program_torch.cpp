@@ -191,6 +191,7 @@ class Runner {
       return;
     }
     step.position.move(stack.data());
+    if (step.product != nullptr && multiply(step)) return;
     step.handle->callBoxed(&stack);
     size_t next = 0;
     for (size_t r = 0; r < step.is_list.size() && next < step.results.size(); r++) {
@@ -203,6 +204,19 @@ class Runner {
       }
     }
     stack.clear();
+  }
+
+  // mm(a, b, out), addmm(bias, a, b, beta, alpha, out). False: not as these tensors are.
+  bool multiply(const NativeStep& step) {
+    torch::jit::Stack& stack = run_.stack;
+    const bool has_bias = stack.size() > 3;
+    const at::Tensor &a = stack[has_bias ? 1 : 0].toTensor(), &b = stack[has_bias ? 2 : 1].toTensor();
+    if (a.is_neg() || b.is_neg()) return false;
+    const at::Tensor& out = stack.back().toTensor();
+    if (has_bias) out.copy_(stack[0].toTensor().expand_as(out));
+    step.product(a, b, out, has_bias ? 1.0F : 0.0F, 1.0F);
+    stack.clear();
+    return true;
   }
 
   void take_from_library(int32_t index, c10::IValue result) {
@@ -312,6 +326,11 @@ size_t NativeProgram::instruction_count() const {
   return static_cast<size_t>(std::count_if(state_->steps.begin(), state_->steps.end(), [](const NativeStep& step) {
     return step.kind == StepKind::Launch || step.kind == StepKind::Extern;
   }));
+}
+
+size_t NativeProgram::product_count() const {
+  return static_cast<size_t>(std::count_if(state_->steps.begin(), state_->steps.end(),
+                                           [](const NativeStep& step) { return step.product != nullptr; }));
 }
 
 }  // namespace reprise::host

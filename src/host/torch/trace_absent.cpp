@@ -3,6 +3,7 @@
 
 #include "host/torch/boxed_call.h"
 #include "host/torch/check_region.h"
+#include "host/torch/matrix_product.h"
 #include "host/torch/native_program.h"
 #include "host/torch/region_node.h"
 #include "host/torch/trace_tensor.h"
@@ -89,12 +90,15 @@ ArenaPool::ArenaPool() = default;
 ArenaPool::~ArenaPool() = default;
 base::Result<std::unique_ptr<NativeProgram>> NativeProgram::make(const program::Program&, std::shared_ptr<KernelTable>,
                                                                  std::shared_ptr<ArenaPool>, const TraceConstants&,
-                                                                 std::span<const uint32_t>) {
+                                                                 std::span<const uint32_t>, bool) {
   fail();
 }
+bool uses_onednn_products(base::Gemm) { return false; }
+bool is_onednn_product(int64_t, int64_t, int64_t, int64_t) { return false; }
 NativeProgram::~NativeProgram() = default;
 void NativeProgram::run(ValueList&&, ValueList&) const { fail(); }
 size_t NativeProgram::instruction_count() const { return 0; }
+size_t NativeProgram::product_count() const { return 0; }
 RegionCheck check_region(const std::shared_ptr<RegionCode>&, std::span<PyObject* const>) { fail(); }
 void* find_torch_symbol(std::string_view) { return nullptr; }
 
