@@ -4,9 +4,6 @@
 #include <dlfcn.h>
 
 #include "host/torch/matrix_product_impl.h"
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 
 namespace reprise::host {
 
@@ -20,10 +17,7 @@ constexpr int64_t kLeastSide = 8;
 // Another maker's processor with AVX-512: MKL leaves half of each register unused.
 bool is_slow_with_mkl() {
 #if defined(__x86_64__)
-  unsigned int highest = 0, ebx = 0, ecx = 0, edx = 0;
-  if (__get_cpuid(0, &highest, &ebx, &ecx, &edx) == 0) return false;
-  const bool is_intel = ebx == signature_INTEL_ebx && edx == signature_INTEL_edx && ecx == signature_INTEL_ecx;
-  return !is_intel && __builtin_cpu_supports("avx512f") != 0;
+  return __builtin_cpu_is("intel") == 0 && __builtin_cpu_supports("avx512f") != 0;
 #else
   return false;
 #endif
