@@ -1,6 +1,7 @@
 """`python -m bench run | capture | gate | report | rows`: the commands of the zoo."""
 
 import argparse
+import os
 import pathlib
 import sys
 
@@ -76,10 +77,11 @@ def capture(options):
 
 def gate(options):
     """Compare the counts of the small tier with bench/expectations.json; BLESS=1 writes them."""
-    from bench.harness.gate import check_or_bless, read_expectations, without_expectations
+    from bench.harness.gate import ENVIRONMENT, check_or_bless, read_expectations, without_expectations
 
     if options.file and options.file.exists():
         options.file.unlink()  # counts of this commit only
+    os.environ.update(ENVIRONMENT)
     path, results = run_rows(options, "gate", ["--columns", "reprise", "--capture"])
     found = check_or_bless(results)
     unknown = without_expectations(results, read_expectations())

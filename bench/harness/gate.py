@@ -14,6 +14,9 @@ EXPECTATIONS = pathlib.Path(__file__).parents[1] / "expectations.json"
 #: rows of the test of every change: our own models, cheap, of many kinds
 SLICE = ("lstm_lm", "dlrm", "retention", "hamiltonian", "moco")
 
+#: what the rows run with: which library multiplies matrices depends on the processor, and with it what is fused
+ENVIRONMENT = {"REPRISE_GEMM": "mkl"}
+
 
 def torch_version():
     return ".".join(importlib.metadata.version("torch").split(".")[:2])

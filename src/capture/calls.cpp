@@ -212,7 +212,7 @@ Outcome Recorder::call_function(Operand function, const Operand* args, int n, Py
     if (is_functorch(f)) return call_opaque(function);
     if (n == 2 && kwnames == nullptr && is_note_of_dynamo(f)) return call_note(function, args, out);
     if (!know_function(function)) return Outcome::Stop;
-    if (int index = find_disabled_by_dynamo(f); index >= 0 && !is_created(function.id)) {
+    if (int index = find_disabled_by_dynamo(f); index >= 0) {
       PyObject* closure = PyFunction_GetClosure(f);
       std::vector<ValueId> cells;
       if (!closure_ids(function, closure, &cells)) return stop("a closure of unknown origin");

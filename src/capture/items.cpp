@@ -25,7 +25,7 @@ Outcome Recorder::length(Operand v, Operand* out) {
     return out->object != nullptr ? Outcome::Done : Outcome::Raised;
   }
   if (!is_tensor && !is_constant(v.id) && !know_type(v)) return Outcome::Stop;
-  if (!is_tensor && (type->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
+  if (!is_tensor && !is_made_in_c(type)) {
     bool found;
     know_type_version(type);
     ModeScope mode(*this, ResumeMode::Never);

@@ -304,7 +304,7 @@ Outcome Recorder::truth(Act&, Operand v, bool* out) {
   }
   PyTypeObject* type = Py_TYPE(o);
   if (!is_constant(v.id) && !know_type(v)) return Outcome::Stop;
-  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) {
+  if (!is_made_in_c(type)) {
     know_type_version(type);
     PyObject* function = _PyType_Lookup(type, names().bool_);
     if (function == nullptr) function = _PyType_Lookup(type, names().len);

@@ -144,7 +144,7 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     *out = t == &PyList_Type ? new_list(result, ids) : new_tuple(result, ids);
     return Outcome::Done;
   }
-  bool is_ordered = !strcmp(t->tp_name, "collections.OrderedDict") && !(t->tp_flags & Py_TPFLAGS_HEAPTYPE);
+  bool is_ordered = !strcmp(t->tp_name, "collections.OrderedDict") && is_made_in_c(t);
   if (t == &PyDict_Type || is_ordered) {
     PyObject* dict = PyObject_CallNoArgs(type.object);
     if (dict == nullptr) return raised();
@@ -348,7 +348,7 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     return Outcome::Done;
   }
   if (t == &PySuper_Type) return make_super(args, n, out);
-  if (!strcmp(t->tp_name, "collections.defaultdict") && !(t->tp_flags & Py_TPFLAGS_HEAPTYPE) && n <= 1) {
+  if (!strcmp(t->tp_name, "collections.defaultdict") && is_made_in_c(t) && n <= 1) {
     PyObject* result = live();
     if (result == nullptr) return raised();
     std::vector<ValueId> operands{type.id};

@@ -16,4 +16,9 @@ inline bool has_instance_dict(PyTypeObject* type) {
   return type->tp_dictoffset != 0;
 }
 
+/// Made by C code, not by a class statement. From 3.12 on many such types are heap types that nobody can change.
+inline bool is_made_in_c(PyTypeObject* type) {
+  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 || (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0;
+}
+
 }  // namespace reprise::capture

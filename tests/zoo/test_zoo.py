@@ -5,6 +5,7 @@ version of torch: elsewhere a model must only work.
 """
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -83,7 +84,8 @@ def test_counts_of_a_cheap_slice_are_as_expected(name):
     row = zoo.find_row(name)
     mode = modes_of(row)[0]
     command = [sys.executable, "-m", "bench.harness.worker", name, mode, "--threads", "1", "--capture"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    environment = {**os.environ, **gate.ENVIRONMENT}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     assert lines, done.stderr[-2000:]
     found = json.loads(lines[-1][len("RESULT ") :])
