@@ -54,6 +54,8 @@ class REPRISE_EXPORT CpuCompiler {
   CompileTimes times_;
 };
 
+// Of a vector register: 64 with AVX-512, else 32. What kernel::prepare() is given.
+REPRISE_EXPORT int get_register_bytes(const CpuTarget& target);
 REPRISE_EXPORT bool has_code_generator();
 REPRISE_EXPORT CpuTarget get_host_target();
 REPRISE_EXPORT base::Result<std::unique_ptr<CpuCompiler>> make_cpu_compiler(const CpuTarget& target);

@@ -24,6 +24,7 @@ namespace {
 struct Machine {
   std::unique_ptr<codegen::CpuCompiler> compiler;
   std::unique_ptr<toolchain::Linker> linker;
+  int register_bytes = 32;
 };
 
 Machine make_machine(const codegen::CpuTarget& target) {
@@ -31,7 +32,7 @@ Machine make_machine(const codegen::CpuTarget& target) {
   REQUIRE(compiler.is_ok());
   auto linker = toolchain::make_linker(test::find_reference_symbol);
   REQUIRE(linker.is_ok());
-  Machine machine{std::move(compiler).value(), std::move(linker).value()};
+  Machine machine{std::move(compiler).value(), std::move(linker).value(), codegen::get_register_bytes(target)};
   machine.compiler->verifies = true;
   return machine;
 }
@@ -40,7 +41,7 @@ Machine make_machine(const codegen::CpuTarget& target) {
 std::string check_case(Machine& machine, KernelCase& one, codegen::Tier tier) {
   kernel::Kernel kernel = one.kernel;
   if (const std::string error = kernel::verify(kernel); !error.empty()) return error + "\n" + print(kernel);
-  kernel::prepare(kernel);
+  kernel::prepare(kernel, machine.register_bytes);
   const std::string text = print(kernel);
   if (const std::string error = kernel::verify(kernel); !error.empty()) return "prepared: " + error + "\n" + text;
   const kernel::ParseResult parsed = kernel::parse(text);
@@ -49,7 +50,7 @@ std::string check_case(Machine& machine, KernelCase& one, codegen::Tier tier) {
   if (get_hash(parsed.kernel) != get_hash(kernel)) return "another hash after parsing\n" + text;
   if (!are_equal(parsed.kernel, kernel)) return "another kernel after parsing\n" + text;
   kernel::Kernel again = kernel;
-  kernel::prepare(again);
+  kernel::prepare(again, machine.register_bytes);
   if (get_hash(again) != get_hash(kernel)) return "prepared twice:\n" + print(again) + "\nbut was:\n" + text;
 
   KernelData expected = one.data;

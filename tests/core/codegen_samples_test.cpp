@@ -34,7 +34,7 @@ void check_sample(const test::KernelSample& sample) {
   compiler.value()->verifies = true;
   EXPECT_EQ(kernel::verify(sample.kernel), "");
   kernel::Kernel prepared = sample.kernel;
-  kernel::prepare(prepared);
+  kernel::prepare(prepared, codegen::get_register_bytes(codegen::get_host_target()));
   EXPECT_EQ(kernel::verify(prepared), "");
   const test::KernelData data = make_data(sample, 5);
   const std::int64_t units = kernel::count_units(prepared, nullptr);

@@ -67,6 +67,28 @@ __attribute__((target("avx2"))) __m256d run_doubles(__m256d a, __m256d b) {
   return _mm256_load_pd(x);
 }
 
+template <MathFunction function>
+__attribute__((target("avx512f"))) __m512 run_wide_floats(__m512 a, __m512 b) {
+  alignas(64) float x[16];
+  alignas(64) float y[16];
+  _mm512_store_ps(x, a);
+  _mm512_store_ps(y, b);
+  for (int i = 0; i < 16; ++i) {
+    x[i] = static_cast<float>(evaluate_reference(function, Numerics::Sleef, DType::Float32, x[i], y[i]));
+  }
+  return _mm512_load_ps(x);
+}
+
+template <MathFunction function>
+__attribute__((target("avx512f"))) __m512d run_wide_doubles(__m512d a, __m512d b) {
+  alignas(64) double x[8];
+  alignas(64) double y[8];
+  _mm512_store_pd(x, a);
+  _mm512_store_pd(y, b);
+  for (int i = 0; i < 8; ++i) x[i] = evaluate_reference(function, Numerics::Sleef, DType::Float64, x[i], y[i]);
+  return _mm512_load_pd(x);
+}
+
 template <MathFunction function, class T>
 void run_array(int count, const T* from, T* to, std::int64_t mode) {
   constexpr DType kDType = sizeof(T) == 8 ? DType::Float64 : DType::Float32;
@@ -83,6 +105,10 @@ void* find_reference_symbol(std::string_view name) {
 #define X(row, text, operands, sleef, accuracy, mkl, libm)                                                          \
   if (name == "Sleef_" sleef "f8_" accuracy "avx2") return reinterpret_cast<void*>(run_floats<MathFunction::row>);  \
   if (name == "Sleef_" sleef "d4_" accuracy "avx2") return reinterpret_cast<void*>(run_doubles<MathFunction::row>); \
+  if (name == "Sleef_" sleef "f16_" accuracy "avx512f")                                                             \
+    return reinterpret_cast<void*>(run_wide_floats<MathFunction::row>);                                             \
+  if (name == "Sleef_" sleef "d8_" accuracy "avx512f")                                                              \
+    return reinterpret_cast<void*>(run_wide_doubles<MathFunction::row>);                                            \
   if (sizeof(mkl) > 1 && name == "vms" mkl) return reinterpret_cast<void*>(run_array<MathFunction::row, float>);    \
   if (sizeof(mkl) > 1 && name == "vmd" mkl) return reinterpret_cast<void*>(run_array<MathFunction::row, double>);   \
   if (name == #libm)                                                                                                \

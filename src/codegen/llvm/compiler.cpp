@@ -80,8 +80,7 @@ struct TierState {
 class LlvmCompiler final : public CpuCompiler {
  public:
   explicit LlvmCompiler(const CpuTarget& target) : target_(target) {
-    options_.has_avx512 = target.features.find("+avx512bw") != std::string::npos &&
-                          target.features.find("+avx512vl") != std::string::npos;
+    options_.has_avx512 = get_register_bytes(target) == 64;
   }
 
   std::string make_tier(Tier tier) {
@@ -155,7 +154,7 @@ class LlvmCompiler final : public CpuCompiler {
                                             llvm::LLVMContext& context, std::string& error) {
     std::int64_t start = get_cpu_time_ns();
     kernel::Kernel kernel = original;
-    kernel::prepare(kernel);
+    kernel::prepare(kernel, get_register_bytes(target_));
     times_.prepare_ns = get_cpu_time_ns() - start;
     start = get_cpu_time_ns();
     context.setDiscardValueNames(true);

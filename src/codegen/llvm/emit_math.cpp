@@ -42,19 +42,20 @@ llvm::Value* Emitter::emit_math(const Node& node, llvm::ArrayRef<llvm::Value*> o
   return operands[0];
 }
 
-// Sleef has functions of 8 floats and 4 doubles: a part is cut or filled up to that. A scalar is lane 0 of a vector, so
-// that it has the bits that a lane would have.
+// Sleef has functions of 8 floats and 4 doubles, with AVX-512 of twice that: a part is cut or filled up to that. A
+// scalar is lane 0 of a vector, so that it has the bits that a lane would have.
 llvm::Value* Emitter::emit_sleef(MathFunction function, DType dtype, llvm::ArrayRef<llvm::Value*> operands) {
   const kernel::MathRow& row = kernel::get_row(function);
   const bool is_double = dtype == DType::Float64;
-  const unsigned width = is_double ? 4 : 8;
-  const std::string name =
-      "Sleef_" + std::string(row.sleef) + (is_double ? "d4_" : "f8_") + std::string(row.accuracy) + "avx2";
+  const auto* shape = llvm::dyn_cast<llvm::FixedVectorType>(operands[0]->getType());
+  const bool is_wide = options_.has_avx512 && shape != nullptr && shape->getNumElements() >= 16;
+  const unsigned width = (is_double ? 4 : 8) * (is_wide ? 2 : 1);
+  const std::string name = "Sleef_" + std::string(row.sleef) + (is_double ? "d" : "f") + std::to_string(width) + "_" +
+                           std::string(row.accuracy) + (is_wide ? "avx512f" : "avx2");
   llvm::Type* scalar = get_type(dtype);
   auto* type = llvm::FixedVectorType::get(scalar, width);
   const llvm::FunctionCallee callee = get_pure_function(name, type, operands.size());
 
-  const auto* shape = llvm::dyn_cast<llvm::FixedVectorType>(operands[0]->getType());
   if (shape == nullptr) {
     llvm::SmallVector<llvm::Value*, 2> arguments;
     for (llvm::Value* operand : operands) arguments.push_back(b_.CreateVectorSplat(width, operand));

@@ -57,7 +57,7 @@ using kernel::ValueId;
 struct EmitOptions {
   bool is_gpu = false;  // NVPTX: see emit_threads.cpp
   bool inline_exp = true;
-  bool has_avx512 = false;  // masked loads of 8 and 16 bits
+  bool has_avx512 = false;  // masked loads of 8 and 16 bits, Sleef for 64 bytes
 };
 
 class Emitter {
