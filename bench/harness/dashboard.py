@@ -74,8 +74,8 @@ def dashboard_data(path, history=HISTORY):
     }
 
 
-def write_dashboard(path, html):
+def write_dashboard(path, html, history=HISTORY):
     """Write the page of a result file. A `<` in the data must not end the script."""
-    text = json.dumps(dashboard_data(path)).replace("<", "\\u003c")
+    text = json.dumps(dashboard_data(path, history)).replace("<", "\\u003c")
     html.parent.mkdir(parents=True, exist_ok=True)
     html.write_text(TEMPLATE.read_text().replace("@DATA@", text))
