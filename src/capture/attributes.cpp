@@ -422,6 +422,14 @@ Outcome Recorder::get_type_attribute(Operand o, PyObject* name, Operand* out) {
       bool handled;
       return bind_descriptor(attribute, o, out, nullptr, &handled);
     }
+    const bool is_enum = strstr(meta->tp_name, "Enum") != nullptr;
+    static PyObject* kGet = PyUnicode_InternFromString("__get__");
+    PyObject* get = is_enum ? nullptr : _PyType_Lookup(kind, kGet);
+    if (get != nullptr && PyFunction_Check(get)) {  // read on the class: __get__(descriptor, None, class)
+      know_type_version(kind);
+      Operand all[3] = {{attribute, constant_id(attribute)}, {Py_None, constant_id(Py_None)}, o};
+      return call_function({get, constant_id(get)}, all, 3, nullptr, out);
+    }
     // Enum members and other descriptors read on their class: C code or Python that gives the same object each time.
     CCall bracket(*this);
     PyObject* value = PyObject_GetAttr(o.object, name);
@@ -429,7 +437,7 @@ Outcome Recorder::get_type_attribute(Operand o, PyObject* name, Operand* out) {
       lose("a class attribute that raised");
       return Outcome::Raised;
     }
-    if (bracket.saw_callback() && strstr(meta->tp_name, "Enum") == nullptr) {
+    if (bracket.saw_callback() && !is_enum) {
       lose("the descriptor " + type_name(kind) + " on a class");
     }
     *out = new_constant(value);

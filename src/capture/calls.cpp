@@ -58,8 +58,11 @@ bool is_note_of_dynamo(PyObject* function) {
          module_of(function) == "torch._dynamo.mutation_guard";
 }
 
-/// The machinery of torch.func runs under its own levels, where nothing is recorded.
-bool is_functorch(PyObject* function) { return module_of(function).starts_with("torch._functorch"); }
+/// The transforms of torch.func run under their own levels, where nothing is recorded; functional_call does not.
+bool is_functorch(PyObject* function) {
+  const std::string_view module = module_of(function);
+  return module.starts_with("torch._functorch") && module != "torch._functorch.functional_call";
+}
 
 }  // namespace
 

@@ -118,6 +118,7 @@ struct HeapObject {
 
   uint32_t effects_seen = 0;  // how many effect targets this object is known to differ from
   bool is_effect_target = false;
+  bool has_entry_keys = true;  // dicts that existed before: the trace has replaced values, nothing else
 };
 
 class Heap {

@@ -159,6 +159,7 @@ Outcome Recorder::contains(Act& act, Operand c, Operand k, bool* out) {
     if (!PyAnySet_Check(o) || !know_type(c)) return stop("containment in " + type_name(type));
     return ask(facts_[c.id].heap != nullptr && facts_[c.id].heap->is_effect_target);
   }
+  if (type == &PyDictProxy_Type && is_constant(c.id) && make_key(k)) return finish(run());
   if (PyType_Check(o) || PyRange_Check(o)) {
     if (!(know_identity(c) || is_constant(c.id)) || !make_constant(k)) return stop("containment in " + type_name(type));
     return finish(run());

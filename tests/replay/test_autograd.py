@@ -425,3 +425,44 @@ def test_an_input_may_be_written_between_forward_and_backward_where_eager_allows
         return f
 
     check(make, [call(rnd(i, 2, 3)) for i in range(5)])
+
+
+def test_gradients_with_respect_to_what_the_program_has_computed():
+    """A region has one autograd node: what is differentiated with respect to is not inside of it."""
+
+    def make():
+        weight = torch.ones(3, 2, requires_grad=True)
+
+        def f(x):
+            (g,) = torch.autograd.grad((x @ weight).pow(2).mean(), weight, create_graph=True)
+            fast = weight - 0.1 * g
+            twice = [fast * 2, fast.sin()]
+            loss = (x @ fast + x @ twice[0] * twice[1].mean()).sin().mean()
+            h, k = torch.autograd.grad(loss, [fast, twice[0]], create_graph=True)
+            return (x @ (fast - 0.1 * h + k)).pow(2).mean()
+
+        f.weight = weight
+        return f
+
+    check(make, vectors(5, (4, 3)), grads=True, promise=ONE_ENTRY)
+
+
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_functional_call_and_steps_through_a_step(is_tied):
+    def make():
+        net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh(), torch.nn.Linear(3, 3))
+        if is_tied:
+            net[2].weight = net[0].weight
+
+        def f(x):
+            fast = dict(net.named_parameters())
+            for _ in range(2):
+                loss = torch.func.functional_call(net, fast, (x,)).pow(2).mean()
+                gradients = torch.autograd.grad(loss, list(fast.values()), create_graph=True)
+                fast = {name: p - 0.1 * g for (name, p), g in zip(fast.items(), gradients)}
+            return torch.func.functional_call(net, fast, (x,)).pow(2).mean()
+
+        f.net = net
+        return f
+
+    check(make, vectors(4, (4, 3)), grads=True, post=lambda f: dict(f.net.state_dict()))

@@ -1,5 +1,6 @@
 """Lists, dicts, sets, strings and the iterators over them: made, read, changed, passed in and handed out."""
 
+import inspect
 import collections
 import copy
 import heapq
@@ -562,3 +563,65 @@ def test_named_fields_star_arguments_and_repeats_are_one_entry():
         return pair.first + pair.second, total(*x.shape), total(*(y for y in (x, x * 2))), total(*keys), sizes, repeated
 
     check_function(f, vectors(4), promise=ONE_ENTRY)
+
+
+def test_sets_are_combined_and_compared():
+    def f(x, d):
+        names = {k for k in d}
+        both, only, either = names & {"x", "q"}, names - {"x"}, names ^ {"x", "z"}
+        flags = [names >= both, d.keys() == {"x", "q"}, names == {"x", "q"}, both < names]
+        count = len(both) + 10 * len(only) + 100 * len(d.keys() - {"x"}) + 1000 * len(d.keys() & names)
+        for name in sorted(either):
+            count += len(name)
+        return x + count, flags, both | frozenset("r"), len(frozenset(names) | {"r"}), sorted(only)
+
+    check_function(f, [call(rnd(i, 3), {"x": 1, "q": i}) for i in range(4)], promise=ONE_ENTRY)
+    check_function(f, [call(rnd(i, 3), {"x": 1, "q": 2} if i % 2 else {"x": i, "w": 3, "q": 1}) for i in range(6)])
+
+
+def test_signatures_are_asked_for_their_parameters():
+    def target(x, mask=None, *, scale=1.0):
+        return x * scale
+
+    def f(x, **options):
+        parameters = inspect.signature(target).parameters
+        names = set(parameters.keys())
+        options = {k: v for k, v in options.items() if k in names}
+        defaults = [p.name for p in parameters.values() if p.default is not inspect.Parameter.empty]
+        kinds = {k: p.kind.name for k, p in parameters.items()}
+        facts = len(parameters), "mask" in parameters, parameters["scale"].default, parameters.get("no") is None
+        return target(x, **options), defaults, kinds, facts
+
+    check_function(f, [call(rnd(i, 3), scale=2.0, other=1) for i in range(4)], promise=ONE_ENTRY)
+
+
+def test_a_dict_whose_values_were_replaced_still_has_its_keys():
+    def make():
+        table = {"a": torch.ones(3), "b": torch.zeros(3)}
+
+        def f(x, more):
+            old = table["a"]
+            table["a"] = x
+            table["b"] = table["b"] + 1
+            if more:
+                table[f"c{len(table)}"] = x
+            names = list(table.keys())
+            total = sum(table.values())
+            table["a"] = old
+            return total, names, len(table), sorted(table)
+
+        f.table = table
+        return f
+
+    check(make, [call(rnd(i, 3), False) for i in range(4)], promise=ONE_ENTRY, post=lambda f: f.table)
+    check(make, [call(rnd(i, 3), i in (2, 4)) for i in range(6)], post=lambda f: f.table)
+
+
+def test_a_dict_with_tensors_as_keys_shows_its_values():
+    def f(x, y):
+        names = {}
+        for name, tensor in (("x", x), ("y", y), ("again", x)):
+            names.setdefault(tensor, []).append(name) if tensor in names else names.update({tensor: [name]})
+        return x + y, [len(group) for group in names.values()]
+
+    check_function(f, [call(rnd(i, 3), rnd(i + 9, 3)) for i in range(4)])

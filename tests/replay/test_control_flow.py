@@ -349,3 +349,58 @@ def test_state_machine_over_strings():
         return Machine().step
 
     check(make, vectors(9), post=lambda m: m.__self__.state)
+
+
+def test_loops_that_are_entered_in_their_middle_go_on():
+    """Behind a call that is not recorded the iterator is an object that existed before."""
+    import bisect
+    import collections
+
+    def make():
+        ordered = collections.OrderedDict(a=1.0, b=2.0, c=3.0)
+
+        def f(x, table):
+            for a, b in zip([1, 2, 3], (4, 5, 6, 7)):
+                bisect.insort([], 1)
+                x = x * a + b
+            for i, (key, value) in enumerate(table.items()):
+                bisect.insort([], 1)
+                x = x + i + value + len(key)
+            for value in ordered.values():
+                bisect.insort([], 1)
+                x = x + value
+            shared = iter([1, 2, 3])
+            for a, b in zip(shared, [5]):
+                bisect.insort([], 1)
+                x = x + a * b
+            return x, list(shared)
+
+        return f
+
+    check(make, [call(rnd(i, 3), {"a": 1, "bb": 2, "c": i}) for i in range(6)])
+    check(make, [call(rnd(i, 3), dict.fromkeys("abcdefg"[: 2 + i % 3], 1)) for i in range(9)])
+
+
+def test_a_dict_that_grows_in_a_loop_raises_as_in_eager():
+    import bisect
+
+    def f(x, table):
+        for key in table:
+            bisect.insort([], 1)
+            x = x + 1
+            if key == 3:
+                table[77] = 1
+        return x
+
+    check_function(f, [call(rnd(i, 3), dict.fromkeys(range(2 + i % 3), 1)) for i in range(9)])
+
+
+def test_the_identity_of_things_of_different_types_needs_no_exit():
+    missing = object()
+
+    def f(x):
+        y = x * 2
+        z = missing if y is missing else y
+        return z + 1 if z is not missing else x
+
+    check_function(f, vectors(4), promise=ONE_ENTRY)
