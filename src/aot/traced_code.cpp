@@ -189,7 +189,7 @@ class TracedCodeImpl final : public TracedCode {
         const host::TraceValueMeta meta = to_host_meta(output.meta);
         made.sizes = meta.sizes;
         made.strides = meta.strides;
-        made.offset = meta.offset;
+        made.offset = meta.offset - base_offset(output);
         made.view = make_view(i);
       }
     }
@@ -200,6 +200,17 @@ class TracedCodeImpl final : public TracedCode {
       plan_.differentiable.push_back({differentiable.is_input, differentiable.index, differentiable.strides});
     }
     for (const ValueId saved : graphs_.forward.saved) plan_.saved.push_back(find_source(saved, result++));
+  }
+
+  // Where the memory began, when it was traced, of what an output is a view of.
+  int64_t base_offset(const graph::Output& output) const {
+    if (output.kind == OutputKind::ViewOfInput) {
+      const graph::Value& input = trace_.graph.get_value(trace_.graph.inputs[output.index].value);
+      return input.meta.offset.get_constant();
+    }
+    return output.kind == OutputKind::ViewOfOutput
+               ? to_host_meta(functional_.graph.outputs[output.index].meta).offset
+               : 0;
   }
 
   // The calls between an output and what it is a view of; nullptr where no gradient flows or they are no plain views.

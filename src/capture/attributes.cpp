@@ -124,7 +124,7 @@ Outcome Recorder::bind_descriptor(PyObject* descriptor, Operand o, Operand* out,
     *out = new_constant(bound);
     return Outcome::Done;
   }
-  if (kind == &PyProperty_Type) {
+  if (kind->tp_descr_get == PyProperty_Type.tp_descr_get) {  // or of a subclass that reads as it does
     PyObject* getter = PyObject_GetAttr(descriptor, names().fget);
     if (getter == Py_None) {
       Py_DECREF(getter);

@@ -137,6 +137,14 @@ Outcome Recorder::call_any(Operand callable, const Operand* args, int n, PyObjec
     }
     if (!PyCFunction_Check(f)) return call_opaque(callable);
     PyObject* self = PyCFunction_GET_SELF(f);
+    if (self != nullptr && PyType_Check(self) && is_constant(callable.id)) {  // a class method in C: dict.fromkeys
+      PyObject* name = PyUnicode_InternFromString(reinterpret_cast<PyCFunctionObject*>(f)->m_ml->ml_name);
+      PyObject* descriptor = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(self), name);
+      Py_XDECREF(name);
+      const bool is_class_method = descriptor != nullptr && Py_TYPE(descriptor) == &PyClassMethodDescr_Type;
+      if (is_class_method && find_callable(descriptor).policy == CallPolicy::Model)
+        return call_bound({descriptor, constant_id(descriptor)}, {self, constant_id(self)});
+    }
     bool is_free = self == nullptr || PyModule_Check(self) || PyType_Check(self) || Py_TYPE(self) == &PyCapsule_Type;
     if (!is_free && !is_constant(callable.id)) {
       PyObject* name = PyUnicode_InternFromString(reinterpret_cast<PyCFunctionObject*>(f)->m_ml->ml_name);

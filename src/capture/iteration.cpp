@@ -141,7 +141,7 @@ Outcome Recorder::make_iterator(Operand o, Operand* out) {
       state->sequence = heap_of(o);
     }
   } else if (PyDict_Check(x) &&
-             (type->tp_iter == PyDict_Type.tp_iter || !strcmp(type->tp_name, "collections.OrderedDict"))) {
+             (type->tp_iter == PyDict_Type.tp_iter || type->tp_iter == PyODict_Type.tp_iter)) {
     if (!is_constant(o.id) && !know_type(o)) return Outcome::Stop;
     std::vector<Operand> keys;
     std::vector<ValueId> values;
@@ -231,6 +231,9 @@ bool Recorder::predict_next(HeapObject* iterator, ValueId* id, bool* is_known) {
       if (state.index >= state.length) return false;
       *id = range_id(state.start + state.index * state.step);
       break;
+    case IteratorKind::Map:
+      *is_known = false;
+      return false;
     case IteratorKind::Zip: {
       if (state.sources.empty()) return false;
       std::vector<ValueId> ids;
@@ -419,8 +422,8 @@ Outcome Recorder::next_element(Operand iterator, Operand* out, PyObject** stop_v
     return Outcome::Done;
   }
   IteratorState& state = *object->iterator;
-  if (state.kind == IteratorKind::Zip) {
-    // zip's only state is its sources: we take from them, one by one, as it does.
+  if (state.kind == IteratorKind::Zip || state.kind == IteratorKind::Map) {
+    // Their only state is their sources: we take from them, one by one, as they do.
     std::vector<Operand> parts;
     for (IteratorState::Source& source : state.sources) {
       Operand part;
@@ -446,6 +449,19 @@ Outcome Recorder::next_element(Operand iterator, Operand* out, PyObject** stop_v
     if (parts.empty()) {
       *out = {};
       return Outcome::Done;
+    }
+    if (state.kind == IteratorKind::Map) {
+      ModeScope mode(*this, ResumeMode::Never);
+      const int n = static_cast<int>(parts.size());
+      const Operand function{state.function, state.function_id};
+      Outcome outcome = call_any(function, parts.data(), n, nullptr, out);
+      if (outcome == Outcome::Stop) {  // the elements have been taken: the call itself is not recorded
+        PyObject* value = call_live(function.object, parts.data(), n, nullptr);
+        *out = {value, kNoValue};
+        outcome = value != nullptr ? Outcome::Done : Outcome::Raised;
+      }
+      for (Operand& taken : parts) Py_DECREF(taken.object);
+      return outcome;
     }
     PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(parts.size()));
     std::vector<ValueId> ids;
@@ -553,7 +569,8 @@ Outcome Recorder::unpack_sequence(Act&, Operand s, int n, Operand* out) {
 
 Outcome Recorder::unpack_ex(Act&, Operand s, int before, int after, Operand* out) {
   if (!active_) return Outcome::Stop;
-  if (!PyTuple_CheckExact(s.object) && !PyList_CheckExact(s.object))
+  const bool is_tuple = PyTuple_Check(s.object) && Py_TYPE(s.object)->tp_iter == PyTuple_Type.tp_iter;
+  if (!is_tuple && !PyList_CheckExact(s.object))
     return stop("a starred unpacking of " + type_name(Py_TYPE(s.object)));
   std::vector<Operand> elements;
   Outcome outcome = all_elements(s, &elements);

@@ -399,6 +399,39 @@ MODEL(dict_init) {
   return model_dict_update(callable, args, n, kwnames, out);
 }
 
+MODEL(dict_fromkeys) {
+  NO_KEYWORDS(2, 3)
+  const bool is_plain = args[0].object == reinterpret_cast<PyObject*>(&PyDict_Type) && !PyIter_Check(args[1].object);
+  if (!is_plain) return call_opaque(callable);
+  std::vector<Operand> elements;
+  {
+    ModeScope mode(*this, ResumeMode::Never);
+    Outcome outcome = all_elements(args[1], &elements);
+    if (outcome != Outcome::Done) return outcome;
+  }
+  const Operand value = n == 3 ? args[2] : Operand{Py_None, constant_id(Py_None)};
+  PyObject* result = PyDict_New();
+  std::vector<ValueId> pairs;
+  std::vector<PyObject*> keys;
+  bool ok = result != nullptr;
+  for (Operand& element : elements) {
+    ok = ok && !host::is_tensor(element.object) && make_key(element);
+    if (ok && PyDict_Contains(result, element.object) == 0) {
+      pairs.insert(pairs.end(), {element.id, value.id});
+      keys.push_back(element.object);
+      ok = PyDict_SetItem(result, element.object, value.object) == 0;
+    }
+    Py_DECREF(element.object);  // the dict holds it
+  }
+  if (!ok) {
+    PyErr_Clear();
+    Py_XDECREF(result);
+    return stop("dict.fromkeys of values that are known late");
+  }
+  *out = new_dict(result, pairs, keys.data());
+  return Outcome::Done;
+}
+
 MODEL(dict_setdefault) {
   NO_KEYWORDS(2, 3)
   if (!PyDict_Check(args[0].object) || is_overridden(args[0].object, names().setitem)) return call_opaque(callable);

@@ -331,13 +331,22 @@ HeapObject* Recorder::list_of(Operand list) {
   return heap_of(list);
 }
 
+// The keys in the dict's order, whatever its class does to iteration; a new list.
+static PyObject* own_keys(PyObject* dict) {
+  if (!PyODict_Check(dict)) return PyDict_Keys(dict);
+  PyObject* iterator = PyODict_Type.tp_iter(dict);
+  PyObject* keys = iterator != nullptr ? PySequence_List(iterator) : nullptr;
+  Py_XDECREF(iterator);
+  return keys;
+}
+
 bool Recorder::dict_ids(Operand dict, std::vector<Operand>* keys, std::vector<ValueId>* values, bool needs_keys) {
   HeapObject* object = heap_of(dict);
   if (object == nullptr || !check_effects(object)) return false;
   refresh_dict(dict.object, object);
   if (!object->is_complete && !facts_[object->id].are_keys_known) {
     if (object->is_effect_target && !object->has_entry_keys) return false;  // the keys at entry are not those of now
-    PyObject* names = PySequence_List(dict.object);
+    PyObject* names = own_keys(dict.object);
     if (names == nullptr) {
       PyErr_Clear();
       return false;
@@ -358,17 +367,23 @@ bool Recorder::dict_ids(Operand dict, std::vector<Operand>* keys, std::vector<Va
     facts_[object->id].are_keys_known = true;
     facts_[object->id].is_length_known = true;
   }
-  PyObject *key, *value;
-  Py_ssize_t position = 0;
-  while (PyDict_Next(dict.object, &position, &key, &value)) {
-    if (host::is_tensor(key) && (needs_keys || !object->is_complete)) return false;
+  PyObject* names = own_keys(dict.object);
+  if (names == nullptr) {
+    PyErr_Clear();
+    return false;
+  }
+  bool ok = true;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names) && ok; i++) {
+    PyObject* key = PyList_GET_ITEM(names, i);  // the dict holds it, too
     Operand read;
     Operand key_operand{key, constant_id(key)};
-    if (read_dict(dict.object, object, key_operand, &read) != Outcome::Done || read.id < 0) return false;
+    ok = !host::is_tensor(key) || (!needs_keys && object->is_complete);
+    ok = ok && read_dict(dict.object, object, key_operand, &read) == Outcome::Done && read.id >= 0;
     keys->push_back(key_operand);
     values->push_back(read.id);
   }
-  return true;
+  Py_DECREF(names);
+  return ok;
 }
 
 Operand Recorder::new_tuple(PyObject* stolen, std::span<const ValueId> ids, PyObject* subclass) {

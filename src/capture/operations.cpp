@@ -626,6 +626,12 @@ Outcome Recorder::format_value(Act&, Operand v, Operand spec, int conversion, bo
   if (!active_) return Outcome::Stop;
   if (v.id < 0 || (spec.object != nullptr && spec.id < 0)) return stop("formatting of a value of unknown origin");
   bool is_plain = is_plain_value(v.object) || v.object == Py_None || is_constant(v.id);
+  // Of one number: that number's. It reads data, so it is late; where nobody looks at the text, it is dropped.
+  const bool is_tensor = host::is_plain_tensor(v.object) && conversion == 0 && do_format && know_tensor(v) &&
+                         host::make_tensor_meta(v.object)->dim_count() == 0;
+  // A torch.Size: its sizes may vary, so what is said about them is late, too.
+  const bool is_size = host::is_size_type(reinterpret_cast<PyObject*>(Py_TYPE(v.object))) && know_type(v);
+  is_plain = is_plain || is_tensor || is_size;
   if (!is_plain) return stop("formatting of " + type_name(Py_TYPE(v.object)));
   if (!is_constant(v.id) && !know_type(v)) return Outcome::Stop;
   CCall bracket(*this);
@@ -645,7 +651,8 @@ Outcome Recorder::format_value(Act&, Operand v, Operand spec, int conversion, bo
     lose("formatting that raised");
     return Outcome::Raised;
   }
-  if (bracket.saw_callback()) {
+  const bool is_member = is_constant(v.id) && std::strstr(Py_TYPE(Py_TYPE(v.object))->tp_name, "Enum") != nullptr;
+  if (bracket.saw_callback() && !is_tensor && !is_member) {
     lose("formatting that runs Python code");
     *out = {text, kNoValue};
     return Outcome::Done;
@@ -654,7 +661,9 @@ Outcome Recorder::format_value(Act&, Operand v, Operand spec, int conversion, bo
   if (spec.object != nullptr) operands.push_back(spec.id);
   bool is_fixed = is_constant(v.id) && (spec.object == nullptr || is_constant(spec.id));
   int32_t n = conversion | (spec.object != nullptr ? 4 : 0) | (do_format ? 0 : 8);
+  force_late_ = is_tensor || is_size;
   *out = {text, is_fixed ? constant_id(text) : emit_typed(NodeKind::Format, operands, text, nullptr, n)};
+  force_late_ = false;
   return Outcome::Done;
 }
 

@@ -39,12 +39,12 @@ bool strings_are_equal(PyObject* a, PyObject* b) {
          std::memcmp(PyUnicode_DATA(a), PyUnicode_DATA(b), static_cast<size_t>(length) * PyUnicode_KIND(a)) == 0;
 }
 
-// The dict's own keys in order; an OrderedDict keeps its order elsewhere.
+// The dict's own keys in order, whatever its class does to iteration; an OrderedDict keeps its order elsewhere.
 bool check_keys(PyObject* dict, PyObject* keys) {
   if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys)) return false;
   PyObject *key, *value;
-  if (PyODict_CheckExact(dict)) {
-    PyObject* iterator = PyObject_GetIter(dict);
+  if (PyODict_Check(dict)) {
+    PyObject* iterator = PyODict_Type.tp_iter(dict);
     bool ok = iterator != nullptr;
     for (Py_ssize_t i = 0; ok && i < PyTuple_GET_SIZE(keys); i++) {
       key = PyIter_Next(iterator);
@@ -55,7 +55,6 @@ bool check_keys(PyObject* dict, PyObject* keys) {
     PyErr_Clear();
     return ok;
   }
-  if (PyODict_Check(dict)) return false;
   Py_ssize_t position = 0;
   for (Py_ssize_t i = 0; PyDict_Next(dict, &position, &key, &value); i++) {
     if (!equals_exactly(key, PyTuple_GET_ITEM(keys, i))) return false;

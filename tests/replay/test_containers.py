@@ -1,9 +1,9 @@
 """Lists, dicts, sets, strings and the iterators over them: made, read, changed, passed in and handed out."""
 
-import inspect
 import collections
 import copy
 import heapq
+import inspect
 import itertools
 import string
 
@@ -625,3 +625,32 @@ def test_a_dict_with_tensors_as_keys_shows_its_values():
         return x + y, [len(group) for group in names.values()]
 
     check_function(f, [call(rnd(i, 3), rnd(i + 9, 3)) for i in range(4)])
+
+
+class Named(collections.OrderedDict):
+    pass
+
+
+def test_an_ordered_dict_is_read_in_its_own_order():
+    def make():
+        moved = Named(a=1.0, b=2.0, c=3.0)
+        moved.move_to_end("a")
+        return lambda x, d: (x * sum(moved.values()), list(moved), list(d.items()), [k for k in d], len(d))
+
+    def given(i, is_moved):
+        d = Named(p=i, q=2)
+        if is_moved:
+            d.move_to_end("p")
+        return call(rnd(i, 3), d)
+
+    check(make, [given(i, False) for i in range(4)], promise=ONE_ENTRY)
+    check(make, [given(i, i > 2) for i in range(6)])
+
+
+def test_dict_fromkeys_and_starred_unpacking_of_sizes():
+    def f(x):
+        batch, *rest = x[None].shape
+        first, *middle, last = x[None, None].size()
+        return dict.fromkeys(("u", "v", "u"), x), dict.fromkeys([1, True, 2]), batch, rest, first, middle, last
+
+    check_function(f, vectors(4), promise=ONE_ENTRY)

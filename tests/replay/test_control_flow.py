@@ -404,3 +404,38 @@ def test_the_identity_of_things_of_different_types_needs_no_exit():
         return z + 1 if z is not missing else x
 
     check_function(f, vectors(4), promise=ONE_ENTRY)
+
+
+def test_map_is_taken_from_one_by_one():
+    def f(x):
+        q, k, v = map(lambda t: t.view(2, -1), (x, x * 2, x + 1))
+        total = sum(map(lambda a, b: a * b, (q, k), [k, v, q]))
+        texts = map(str, [1, 2, 3])
+        first, rest = next(texts), list(texts)
+        numbers = iter([1, 2, 3, 4])
+        tens = map(lambda i: i * 10, numbers)
+        shared = next(tens), next(numbers), list(tens)
+        return total, list(map(len, ([1], "ab"))), first, rest, shared, tuple(map(int, ("1", "2")))
+
+    check_function(f, vectors(4, (4,)), promise=ONE_ENTRY)
+
+
+def test_exits_in_the_middle_of_a_map():
+    import bisect
+
+    def f(x):
+        found = list(map(lambda t: t * 2 if t.sum() > 0 else t, [x, -x, x + 1]))
+        for t in map(lambda t: (bisect.insort([], 1), t * 3)[1], [x, -x]):
+            found.append(t)
+        left = map(lambda t: t + 1, [x, x * 2])
+        bisect.insort([], 1)
+        found += left
+        try:
+            found.append(list(map(lambda t: 1 / 0, [x])))
+        except ZeroDivisionError as error:
+            found.append(str(error))
+        for i, t in enumerate(map(lambda t: t - 1, [x, x * 2])):
+            found.append(t * i)
+        return found + [a + b for a, b in zip(map(torch.sin, [x, x]), [x, x * 2])]
+
+    check_function(f, vectors(8, (4,)))

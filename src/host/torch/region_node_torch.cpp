@@ -344,7 +344,7 @@ class RegionCall {
       output.view->run_with_autograd(std::move(bases), views);
       return views.values().list[0].toTensor();
     }
-    at::Tensor result = base.as_strided(output.sizes, output.strides, output.offset);
+    at::Tensor result = base.as_strided(output.sizes, output.strides, base.storage_offset() + output.offset);
     return !output.requires_grad && result.requires_grad() ? result.detach() : result;
   }
 
