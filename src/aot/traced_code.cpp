@@ -208,9 +208,8 @@ class TracedCodeImpl final : public TracedCode {
       const graph::Value& input = trace_.graph.get_value(trace_.graph.inputs[output.index].value);
       return input.meta.offset.get_constant();
     }
-    return output.kind == OutputKind::ViewOfOutput
-               ? to_host_meta(functional_.graph.outputs[output.index].meta).offset
-               : 0;
+    return output.kind == OutputKind::ViewOfOutput ? to_host_meta(functional_.graph.outputs[output.index].meta).offset
+                                                   : 0;
   }
 
   // The calls between an output and what it is a view of; nullptr where no gradient flows or they are no plain views.

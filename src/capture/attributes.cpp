@@ -2,7 +2,9 @@
 //
 // Complete by design: Python code that an access runs (properties, __getattr__, __get__, __getattribute__) is called by
 // us with ids, so that it is recorded like any other call. C code is never asked to look an attribute up for us.
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 
 #include "base/check.h"
@@ -665,7 +667,13 @@ Outcome Recorder::set_attribute(Operand o, PyObject* name, Operand value, bool u
       if (outcome == Outcome::Done) Py_DECREF(result.object);
       return outcome;
     }
-    if (kind != &PyMemberDescr_Type) return stop("a store through the descriptor " + type_name(kind));
+    // Names and texts of a function that the trace made (functools.wraps); not what a call of it depends on.
+    static const char* const kTexts[] = {"__name__", "__qualname__", "__annotations__", "__type_params__"};
+    const bool is_text = kind == &PyGetSetDescr_Type && PyFunction_Check(o.object) && is_created(o.id) &&
+                         std::any_of(std::begin(kTexts), std::end(kTexts), [&](const char* text) {
+                           return PyUnicode_CompareWithASCIIString(name, text) == 0;
+                         });
+    if (kind != &PyMemberDescr_Type && !is_text) return stop("a store through the descriptor " + type_name(kind));
     HeapObject* object = heap_of(o);
     if (object == nullptr) return Outcome::Stop;
     emit(NodeKind::SetAttribute, {o.id, value.id}, name);

@@ -140,8 +140,7 @@ Outcome Recorder::make_iterator(Operand o, Operand* out) {
     } else {
       state->sequence = heap_of(o);
     }
-  } else if (PyDict_Check(x) &&
-             (type->tp_iter == PyDict_Type.tp_iter || type->tp_iter == PyODict_Type.tp_iter)) {
+  } else if (PyDict_Check(x) && (type->tp_iter == PyDict_Type.tp_iter || type->tp_iter == PyODict_Type.tp_iter)) {
     if (!is_constant(o.id) && !know_type(o)) return Outcome::Stop;
     std::vector<Operand> keys;
     std::vector<ValueId> values;
@@ -570,8 +569,7 @@ Outcome Recorder::unpack_sequence(Act&, Operand s, int n, Operand* out) {
 Outcome Recorder::unpack_ex(Act&, Operand s, int before, int after, Operand* out) {
   if (!active_) return Outcome::Stop;
   const bool is_tuple = PyTuple_Check(s.object) && Py_TYPE(s.object)->tp_iter == PyTuple_Type.tp_iter;
-  if (!is_tuple && !PyList_CheckExact(s.object))
-    return stop("a starred unpacking of " + type_name(Py_TYPE(s.object)));
+  if (!is_tuple && !PyList_CheckExact(s.object)) return stop("a starred unpacking of " + type_name(Py_TYPE(s.object)));
   std::vector<Operand> elements;
   Outcome outcome = all_elements(s, &elements);
   if (outcome != Outcome::Done) return outcome;
