@@ -50,8 +50,11 @@ def is_settled(row):
 
 
 def is_whole(row):
-    """A settled call of ours runs entries and nothing else. The row's own run says so, or the one that counts operators:
-    its graphs are made for static sizes, so it may record at each call what the row's own run does not."""
+    """A settled call of ours runs entries and nothing else.
+
+    The row's own run says so, or the one that counts operators: its graphs are made for static sizes, so it may record
+    at each call what the row's own run does not.
+    """
     steady = column_of(row, "reprise").get("steady") or {}
     runs_nothing_else = not any(steady.get(key) for key in ("exits", "recordings", "plain_instructions"))
     counted = (row.get("capture") or {}).get("reprise") or {}
