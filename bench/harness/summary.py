@@ -40,8 +40,9 @@ def works(row, column="reprise"):
 
 
 def exits_of(row):
-    """Side exits of a settled call of ours, or None."""
-    return column_of(row, "reprise").get("steady", {}).get("exits")
+    """Side exits of a settled call of ours, or None. A call that runs no entry at all counts as one."""
+    steady = column_of(row, "reprise").get("steady", {})
+    return 1 if steady.get("runs") == 0 and steady.get("exits") == 0 else steady.get("exits")
 
 
 def is_settled(row):

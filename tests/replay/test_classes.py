@@ -923,3 +923,21 @@ def test_a_class_attribute_that_a_python_descriptor_gives():
         return x * h.a + h.b, isinstance(type(h).a, Lazy), isinstance(Holder.b, property), isinstance(Holder.b, Lazy)
 
     check_function(f, vectors(4), promise=ONE_ENTRY)
+
+
+def test_members_of_enums_as_keys_of_dicts_that_existed_before():
+    def make():
+        scales = {OpName.SIN: 2.0, OpName.COS: 3.0}
+        colors, levels, mixed = {Color.RED: 1.0}, {Level.LOW: 4.0}, {"sin": 7.0, 1: 8.0}
+
+        def f(x, color, change):
+            if change:
+                colors[Color.GREEN] = colors[Color.RED] + 1
+            known = color in colors, Color.GREEN in colors
+            return x * scales[OpName.SIN] + levels[Level.LOW] * mixed[OpName.SIN] + mixed[Level.LOW] + colors[color], known
+
+        f.colors = colors
+        return f
+
+    check(make, [call(rnd(i, 3), Color.RED, False) for i in range(4)], promise=ONE_ENTRY)
+    check(make, [call(rnd(i, 3), Color.RED, i in (2, 4)) for i in range(7)], post=lambda f: f.colors)
