@@ -37,6 +37,12 @@ def model_page(row):
     }
 
 
+def share(key, value):
+    """Shares of all rows or operators as per cents."""
+    is_share = key in ("works", "whole", "operators", "torch_whole", "torch_operators", "noise")
+    return tables.percent(value) if is_share else value
+
+
 def dashboard_data(path, history=HISTORY):
     """Everything that the page shows, as plain lists and dicts."""
     facts, rows = read_results(path)
@@ -53,7 +59,7 @@ def dashboard_data(path, history=HISTORY):
     versions = ", ".join(f"{k} {v}" for k, v in facts.get("packages", {}).items() if v)
     return {
         "facts": f"{facts.get('date')} · {facts.get('commit')} · {facts.get('machine')} · {versions}",
-        "headline": [[key.replace("_", " "), line[key]] for key in shown],
+        "headline": [[key.replace("_", " "), share(key, line[key])] for key in shown],
         "capture": tables.capture_rows(rows) + tables.PAPER_CAPTURE if any(r.get("capture") for r in rows) else [],
         "overhead": tables.overhead_rows(rows),
         "speed": tables.speed_rows(rows),

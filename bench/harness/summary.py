@@ -6,6 +6,7 @@ Only this file decides what counts as works, whole, noisy; tables and the dashbo
 import collections
 import math
 import random
+import re
 
 #: what stands for torch.compile in PROTOCOL 6: a row of the list that is wrong or dies counts as half as fast
 PENALTY = 0.5
@@ -167,7 +168,8 @@ def generic(reason):
 
 
 def short_place(place):
-    return place.split("site-packages/")[-1].split("/bench/zoo/")[-1]
+    place = place.split("site-packages/")[-1].split("/bench/zoo/")[-1]
+    return re.sub(r"^.*/lib/python3\.\d+/", "", place)
 
 
 def headline(facts, rows):

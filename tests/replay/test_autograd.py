@@ -466,3 +466,24 @@ def test_functional_call_and_steps_through_a_step(is_tied):
         return f
 
     check(make, vectors(4, (4, 3)), grads=True, post=lambda f: dict(f.net.state_dict()))
+
+
+@pytest.mark.parametrize("is_statistic", [False, True])
+def test_double_backward_through_an_input_that_was_written_to(is_statistic):
+    def f(total, values):
+        if is_statistic:
+            total.mul_(0.9).add_(values.detach().mean())
+            return (values**3).sum()
+        total.scatter_add_(0, torch.tensor([[0], [1], [0]]), values.sin())
+        return total.sum() + total.pow(3).sum()
+
+    tested = compiled(f)
+    for seed in range(4):
+        found = []
+        for program in (f, tested):
+            total, values = rnd(seed, 2, 1), rnd(seed + 9, 3, 1, grad=True)
+            (g,) = torch.autograd.grad(program(total, values), values, create_graph=True)
+            g.pow(2).sum().backward()
+            found.append((g.detach(), values.grad, total.detach()))
+        for got, want in zip(found[1], found[0]):
+            torch.testing.assert_close(got, want)

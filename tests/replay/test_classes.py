@@ -934,7 +934,8 @@ def test_members_of_enums_as_keys_of_dicts_that_existed_before():
             if change:
                 colors[Color.GREEN] = colors[Color.RED] + 1
             known = color in colors, Color.GREEN in colors
-            return x * scales[OpName.SIN] + levels[Level.LOW] * mixed[OpName.SIN] + mixed[Level.LOW] + colors[color], known
+            y = x * scales[OpName.SIN] + levels[Level.LOW] * mixed[OpName.SIN]
+            return y + mixed[Level.LOW] + colors[color], known
 
         f.colors = colors
         return f

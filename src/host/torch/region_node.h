@@ -77,6 +77,7 @@ struct RegionPlan {
   std::vector<RegionSaved> saved;       // in the order of the backward program's inputs
   std::vector<uint32_t> version_bumps;  // of each input
   std::vector<uint8_t> has_gradient;    // of each input: gradients can flow to it at all
+  std::vector<uint8_t> needs_copy;      // of each input: it is written to, and differentiating twice needs what it was
   EntryState entry_state;
 };
 
