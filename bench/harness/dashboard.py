@@ -84,6 +84,6 @@ def dashboard_data(path, history=HISTORY):
 def write_dashboard(path, html, history=HISTORY):
     """Write the page of a result file. A `<` in the data must not end the script."""
     text = json.dumps(dashboard_data(path, history)).replace("<", "\\u003c")
-    text = re.sub(r"/[^\s\"']*?/(?=site-packages/|lib/python3|bench/zoo/)", "", text)  # where they lie on this machine
+    text = re.sub(r"/[^\s\"']*?/(?=site-packages/|lib/python3|bench/)", "", text)  # where they lie on this machine
     html.parent.mkdir(parents=True, exist_ok=True)
     html.write_text(TEMPLATE.read_text().replace("@DATA@", text))
