@@ -123,7 +123,8 @@ def speed_facts(rows, column, over="eager"):
     found = [(row, speedup(row, column, over)) for row in rows]
     clean = [s for row, s in found if s and not is_noisy(row)]
     is_timed = any(s for _, s in found)
-    tried = [s or PENALTY for row, s in found if column_of(row, column) or row["status"] != "ok"] if is_timed else []
+    timed = [(row, s) for row, s in found if column_of(row, over).get("ms") or row["status"] != "ok"]
+    tried = [s or PENALTY for row, s in timed if column_of(row, column) or row["status"] != "ok"] if is_timed else []
     return {
         "mean": geometric_mean(clean),
         "interval": interval(clean),
