@@ -47,8 +47,9 @@ def run_rows(options, command, arguments):
     path = options.file or pathlib.Path(DEFAULT_FILE.format(command=command, tier=options.tier))
     jobs = driver.jobs_of(selected(options), options.modes.split(","), shard_of(options.shard))
     results = driver.run_jobs(
-        jobs, path, arguments, threads=options.threads, timeout_s=options.timeout, parallel=options.parallel
-    )
+        jobs, path, arguments, threads=options.threads, timeout_s=options.timeout, parallel=options.parallel,
+        peers_from=getattr(options, "peers_from", None),
+    )  # fmt: skip
     print(f"written: {path}", file=sys.stderr)
     return path, results
 
@@ -150,6 +151,7 @@ def main(arguments):
     add_running(part, "inference,training", rounds=False)
     part.set_defaults(function=capture)
     part.add_argument("--peers", action="store_true", help="count what torch.compile captures, too")
+    part.add_argument("--peers-from", type=pathlib.Path, help="take torch.compile's counts from this result file")
 
     part = commands.add_parser("gate", help="counts against bench/expectations.json", description=gate.__doc__)
     add_selection(part)

@@ -3,6 +3,7 @@
 import csv
 import json
 import pathlib
+import re
 
 from bench.harness import summary, tables
 from bench.harness.driver import read_results
@@ -37,6 +38,12 @@ def model_page(row):
     }
 
 
+def share(key, value):
+    """Shares of all rows or operators as per cents."""
+    is_share = key in ("works", "whole", "operators", "torch_whole", "torch_operators", "noise")
+    return tables.percent(value) if is_share else value
+
+
 def dashboard_data(path, history=HISTORY):
     """Everything that the page shows, as plain lists and dicts."""
     facts, rows = read_results(path)
@@ -53,7 +60,7 @@ def dashboard_data(path, history=HISTORY):
     versions = ", ".join(f"{k} {v}" for k, v in facts.get("packages", {}).items() if v)
     return {
         "facts": f"{facts.get('date')} · {facts.get('commit')} · {facts.get('machine')} · {versions}",
-        "headline": [[key.replace("_", " "), line[key]] for key in shown],
+        "headline": [[key.replace("_", " "), share(key, line[key])] for key in shown],
         "capture": tables.capture_rows(rows) + tables.PAPER_CAPTURE if any(r.get("capture") for r in rows) else [],
         "overhead": tables.overhead_rows(rows),
         "speed": tables.speed_rows(rows),
@@ -74,8 +81,9 @@ def dashboard_data(path, history=HISTORY):
     }
 
 
-def write_dashboard(path, html):
+def write_dashboard(path, html, history=HISTORY):
     """Write the page of a result file. A `<` in the data must not end the script."""
-    text = json.dumps(dashboard_data(path)).replace("<", "\\u003c")
+    text = json.dumps(dashboard_data(path, history)).replace("<", "\\u003c")
+    text = re.sub(r"/[^\s\"']*?/(?=site-packages/|lib/python3|bench/)", "", text)  # where they lie on this machine
     html.parent.mkdir(parents=True, exist_ok=True)
     html.write_text(TEMPLATE.read_text().replace("@DATA@", text))

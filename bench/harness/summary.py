@@ -6,6 +6,7 @@ Only this file decides what counts as works, whole, noisy; tables and the dashbo
 import collections
 import math
 import random
+import re
 
 #: what stands for torch.compile in PROTOCOL 6: a row of the list that is wrong or dies counts as half as fast
 PENALTY = 0.5
@@ -40,13 +41,26 @@ def works(row, column="reprise"):
 
 
 def exits_of(row):
-    """Side exits of a settled call of ours, or None."""
-    return column_of(row, "reprise").get("steady", {}).get("exits")
+    """Side exits of a settled call of ours, or None. A call that runs no entry at all counts as one."""
+    steady = column_of(row, "reprise").get("steady", {})
+    return 1 if steady.get("runs") == 0 and steady.get("exits") == 0 else steady.get("exits")
 
 
 def is_settled(row):
     steady = column_of(row, "reprise").get("steady")
     return bool(steady) and not steady["recordings"]
+
+
+def is_whole(row):
+    """A settled call of ours runs entries and nothing else.
+
+    The row's own run says so, or the one that counts operators: its graphs are made for static sizes, so it may record
+    at each call what the row's own run does not.
+    """
+    steady = column_of(row, "reprise").get("steady") or {}
+    runs_nothing_else = not any(steady.get(key) for key in ("exits", "recordings", "plain_instructions"))
+    counted = (row.get("capture") or {}).get("reprise") or {}
+    return counted.get("is_whole", False) or bool(steady.get("runs") and runs_nothing_else)
 
 
 def is_noisy(row):
@@ -68,7 +82,8 @@ def operators(row, who):
         return None
     if not works(row) and who == "reprise":
         return 0, total
-    return (total if mine.get("is_whole") else min(mine["captured"], total)), total
+    is_all = is_whole(row) if who == "reprise" else mine.get("is_whole")
+    return (total if is_all else min(mine["captured"], total)), total
 
 
 def breaks_of(row, who):
@@ -108,7 +123,8 @@ def speed_facts(rows, column, over="eager"):
     found = [(row, speedup(row, column, over)) for row in rows]
     clean = [s for row, s in found if s and not is_noisy(row)]
     is_timed = any(s for _, s in found)
-    tried = [s or PENALTY for row, s in found if column_of(row, column) or row["status"] != "ok"] if is_timed else []
+    timed = [(row, s) for row, s in found if column_of(row, over).get("ms") or row["status"] != "ok"]
+    tried = [s or PENALTY for row, s in timed if column_of(row, column) or row["status"] != "ok"] if is_timed else []
     return {
         "mean": geometric_mean(clean),
         "interval": interval(clean),
@@ -153,7 +169,8 @@ def generic(reason):
 
 
 def short_place(place):
-    return place.split("site-packages/")[-1].split("/bench/zoo/")[-1]
+    place = place.split("site-packages/")[-1].split("/bench/zoo/")[-1]
+    return re.sub(r"^.*/lib/python3\.\d+/", "", place)
 
 
 def headline(facts, rows):

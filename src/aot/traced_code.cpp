@@ -172,6 +172,10 @@ class TracedCodeImpl final : public TracedCode {
     for (const graph::Gradient& gradient : functional_.graph.gradients) {
       if (gradient.value.is_valid()) plan_.has_gradient[gradient.input] = 1;
     }
+    plan_.needs_copy.assign(inputs_.size(), 0);
+    for (const graph::Effect& effect : functional_.graph.effects) {
+      plan_.needs_copy[effect.input] = is_read_by_results(effect.input) ? 1 : 0;
+    }
     plan_.output_count = trace_.output_count;
     for (const GradientOutput& gradient : trace_.gradient_outputs) {
       plan_.gradients.push_back({gradient.input, gradient.output});
@@ -189,7 +193,7 @@ class TracedCodeImpl final : public TracedCode {
         const host::TraceValueMeta meta = to_host_meta(output.meta);
         made.sizes = meta.sizes;
         made.strides = meta.strides;
-        made.offset = meta.offset;
+        made.offset = meta.offset - base_offset(output);
         made.view = make_view(i);
       }
     }
@@ -200,6 +204,47 @@ class TracedCodeImpl final : public TracedCode {
       plan_.differentiable.push_back({differentiable.is_input, differentiable.index, differentiable.strides});
     }
     for (const ValueId saved : graphs_.forward.saved) plan_.saved.push_back(find_source(saved, result++));
+  }
+
+  // Do results that gradients flow from depend on what an input that is written to was? Statistics of a batch norm: no.
+  bool is_read_by_results(uint32_t input) const {
+    const graph::Graph& graph = functional_.graph;
+    std::vector<std::vector<size_t>> results(graph.nodes.size());
+    for (size_t id = 0; id < graph.values.size(); id++) {
+      const graph::NodeId producer = graph.values[id].producer;
+      if (producer.is_valid()) results[producer.index()].push_back(id);
+    }
+    std::vector<uint8_t> depends(graph.values.size(), 0);
+    depends[graph.inputs[input].value.index()] = 1;
+    for (size_t i = 0; i < graph.nodes.size(); i++) {
+      bool is_used = false;
+      graph::for_each_use(graph.nodes[i], [&](ValueId id) { is_used = is_used || depends[id.index()] != 0; });
+      if (!is_used) continue;
+      for (const size_t id : results[i]) depends[id] = 1;
+    }
+    for (const DifferentiableResult& result : trace_.differentiable) {
+      if (result.is_input) {
+        if (result.index == input) return true;
+        for (const graph::Effect& effect : graph.effects) {
+          if (effect.input == result.index && effect.value.is_valid() && depends[effect.value.index()] != 0)
+            return true;
+        }
+      } else if (const ValueId value = graph.outputs[result.index].value;
+                 value.is_valid() && depends[value.index()] != 0) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // Where the memory began, when it was traced, of what an output is a view of.
+  int64_t base_offset(const graph::Output& output) const {
+    if (output.kind == OutputKind::ViewOfInput) {
+      const graph::Value& input = trace_.graph.get_value(trace_.graph.inputs[output.index].value);
+      return input.meta.offset.get_constant();
+    }
+    return output.kind == OutputKind::ViewOfOutput ? to_host_meta(functional_.graph.outputs[output.index].meta).offset
+                                                   : 0;
   }
 
   // The calls between an output and what it is a view of; nullptr where no gradient flows or they are no plain views.

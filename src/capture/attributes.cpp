@@ -2,7 +2,9 @@
 //
 // Complete by design: Python code that an access runs (properties, __getattr__, __get__, __getattribute__) is called by
 // us with ids, so that it is recorded like any other call. C code is never asked to look an attribute up for us.
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 
 #include "base/check.h"
@@ -124,7 +126,7 @@ Outcome Recorder::bind_descriptor(PyObject* descriptor, Operand o, Operand* out,
     *out = new_constant(bound);
     return Outcome::Done;
   }
-  if (kind == &PyProperty_Type) {
+  if (kind->tp_descr_get == PyProperty_Type.tp_descr_get) {  // or of a subclass that reads as it does
     PyObject* getter = PyObject_GetAttr(descriptor, names().fget);
     if (getter == Py_None) {
       Py_DECREF(getter);
@@ -422,6 +424,14 @@ Outcome Recorder::get_type_attribute(Operand o, PyObject* name, Operand* out) {
       bool handled;
       return bind_descriptor(attribute, o, out, nullptr, &handled);
     }
+    const bool is_enum = strstr(meta->tp_name, "Enum") != nullptr;
+    static PyObject* kGet = PyUnicode_InternFromString("__get__");
+    PyObject* get = is_enum ? nullptr : _PyType_Lookup(kind, kGet);
+    if (get != nullptr && PyFunction_Check(get)) {  // read on the class: __get__(descriptor, None, class)
+      know_type_version(kind);
+      Operand all[3] = {{attribute, constant_id(attribute)}, {Py_None, constant_id(Py_None)}, o};
+      return call_function({get, constant_id(get)}, all, 3, nullptr, out);
+    }
     // Enum members and other descriptors read on their class: C code or Python that gives the same object each time.
     CCall bracket(*this);
     PyObject* value = PyObject_GetAttr(o.object, name);
@@ -429,7 +439,7 @@ Outcome Recorder::get_type_attribute(Operand o, PyObject* name, Operand* out) {
       lose("a class attribute that raised");
       return Outcome::Raised;
     }
-    if (bracket.saw_callback() && strstr(meta->tp_name, "Enum") == nullptr) {
+    if (bracket.saw_callback() && !is_enum) {
       lose("the descriptor " + type_name(kind) + " on a class");
     }
     *out = new_constant(value);
@@ -657,7 +667,13 @@ Outcome Recorder::set_attribute(Operand o, PyObject* name, Operand value, bool u
       if (outcome == Outcome::Done) Py_DECREF(result.object);
       return outcome;
     }
-    if (kind != &PyMemberDescr_Type) return stop("a store through the descriptor " + type_name(kind));
+    // Names and texts of a function that the trace made (functools.wraps); not what a call of it depends on.
+    static const char* const kTexts[] = {"__name__", "__qualname__", "__annotations__", "__type_params__"};
+    const bool is_text = kind == &PyGetSetDescr_Type && PyFunction_Check(o.object) && is_created(o.id) &&
+                         std::any_of(std::begin(kTexts), std::end(kTexts), [&](const char* text) {
+                           return PyUnicode_CompareWithASCIIString(name, text) == 0;
+                         });
+    if (kind != &PyMemberDescr_Type && !is_text) return stop("a store through the descriptor " + type_name(kind));
     HeapObject* object = heap_of(o);
     if (object == nullptr) return Outcome::Stop;
     emit(NodeKind::SetAttribute, {o.id, value.id}, name);

@@ -58,8 +58,11 @@ bool is_note_of_dynamo(PyObject* function) {
          module_of(function) == "torch._dynamo.mutation_guard";
 }
 
-/// The machinery of torch.func runs under its own levels, where nothing is recorded.
-bool is_functorch(PyObject* function) { return module_of(function).starts_with("torch._functorch"); }
+/// The transforms of torch.func run under their own levels, where nothing is recorded; functional_call does not.
+bool is_functorch(PyObject* function) {
+  const std::string_view module = module_of(function);
+  return module.starts_with("torch._functorch") && module != "torch._functorch.functional_call";
+}
 
 }  // namespace
 
@@ -134,6 +137,14 @@ Outcome Recorder::call_any(Operand callable, const Operand* args, int n, PyObjec
     }
     if (!PyCFunction_Check(f)) return call_opaque(callable);
     PyObject* self = PyCFunction_GET_SELF(f);
+    if (self != nullptr && PyType_Check(self) && is_constant(callable.id)) {  // a class method in C: dict.fromkeys
+      PyObject* name = PyUnicode_InternFromString(reinterpret_cast<PyCFunctionObject*>(f)->m_ml->ml_name);
+      PyObject* descriptor = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(self), name);
+      Py_XDECREF(name);
+      const bool is_class_method = descriptor != nullptr && Py_TYPE(descriptor) == &PyClassMethodDescr_Type;
+      if (is_class_method && find_callable(descriptor).policy == CallPolicy::Model)
+        return call_bound({descriptor, constant_id(descriptor)}, {self, constant_id(self)});
+    }
     bool is_free = self == nullptr || PyModule_Check(self) || PyType_Check(self) || Py_TYPE(self) == &PyCapsule_Type;
     if (!is_free && !is_constant(callable.id)) {
       PyObject* name = PyUnicode_InternFromString(reinterpret_cast<PyCFunctionObject*>(f)->m_ml->ml_name);

@@ -46,6 +46,7 @@ enum class IteratorKind : uint8_t {
   Fixed,            // `ids`, known when the iterator was made (dict keys, views, sets, strings, chains)
   Range,            // constant ints
   Zip,              // one element of each source
+  Map,              // what `function` gives for one element of each source
   Enumerate,        // (count, element of the source)
   EnumerateOpaque,  // (count, what a generator yields)
 };
@@ -64,8 +65,11 @@ struct IteratorState {
     HeapObject* heap;
   };
   std::vector<Source> sources;
+  PyObject* function = nullptr;  // strong: of a Map
+  ValueId function_id = kNoValue;
   ~IteratorState() {
     for (Source& source : sources) Py_DECREF(source.object);
+    Py_XDECREF(function);
   }
 };
 
@@ -118,6 +122,7 @@ struct HeapObject {
 
   uint32_t effects_seen = 0;  // how many effect targets this object is known to differ from
   bool is_effect_target = false;
+  bool has_entry_keys = true;  // dicts that existed before: the trace has replaced values, nothing else
 };
 
 class Heap {

@@ -97,6 +97,10 @@ Outcome Recorder::contains(Act& act, Operand c, Operand k, bool* out) {
   if (c.id < 0 || k.id < 0) return stop("containment of a value of unknown origin");
   PyTypeObject* type = Py_TYPE(o);
   PyObject* method = _PyType_Lookup(type, names().contains);
+  static PyObject* tensor_contains =
+      _PyType_Lookup(reinterpret_cast<PyTypeObject*>(host::tensor_type()), names().contains);
+  // torch's own, in Python, reads data: the answer is asked for as a whole.
+  if (host::is_tensor(o) && method == tensor_contains) method = nullptr;
   if (method != nullptr && PyFunction_Check(method)) {
     Operand result;
     bool found;
@@ -159,6 +163,7 @@ Outcome Recorder::contains(Act& act, Operand c, Operand k, bool* out) {
     if (!PyAnySet_Check(o) || !know_type(c)) return stop("containment in " + type_name(type));
     return ask(facts_[c.id].heap != nullptr && facts_[c.id].heap->is_effect_target);
   }
+  if (type == &PyDictProxy_Type && is_constant(c.id) && make_key(k)) return finish(run());
   if (PyType_Check(o) || PyRange_Check(o)) {
     if (!(know_identity(c) || is_constant(c.id)) || !make_constant(k)) return stop("containment in " + type_name(type));
     return finish(run());

@@ -12,16 +12,81 @@ namespace reprise::capture {
 
 namespace {
 
-/// `__length_hint__` of the built-in iterators for which it is exact; borrowed, nullptr for all others.
-PyObject* find_exact_length_hint(PyObject* iterator) {
-  static const char* const kTypes[] = {"list_iterator",  "list_reverseiterator", "tuple_iterator",
-                                       "range_iterator", "str_iterator",         "str_ascii_iterator"};
-  for (const char* name : kTypes) {
-    if (strcmp(Py_TYPE(iterator)->tp_name, name) != 0) continue;
-    static PyObject* length_hint = PyUnicode_InternFromString("__length_hint__");
-    return _PyType_Lookup(Py_TYPE(iterator), length_hint);
+constexpr Py_ssize_t kError = -1, kUnknown = -2;
+
+enum class LeftBy : uint8_t { Hint, HintOrRest, Rest, Source, Sources, Unknown };
+
+// How it can be known how many elements an iterator has left, without taking any.
+LeftBy left_by(PyTypeObject* type) {
+  struct Row {
+    const char* type;
+    LeftBy by;
+  };
+  static constexpr Row kRows[] = {
+      {"list_iterator", LeftBy::Hint},
+      {"list_reverseiterator", LeftBy::Hint},
+      {"tuple_iterator", LeftBy::Hint},
+      {"range_iterator", LeftBy::Hint},
+      {"str_iterator", LeftBy::Hint},
+      {"str_ascii_iterator", LeftBy::Hint},
+      // A hint of 0 may also say that the dict has another size by now.
+      {"dict_keyiterator", LeftBy::HintOrRest},
+      {"dict_valueiterator", LeftBy::HintOrRest},
+      {"dict_itemiterator", LeftBy::HintOrRest},
+      {"odict_iterator", LeftBy::Rest},
+      {"enumerate", LeftBy::Source},
+      {"zip", LeftBy::Sources},
+  };
+  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) return LeftBy::Unknown;
+  for (const Row& row : kRows) {
+    if (strcmp(type->tp_name, row.type) == 0) return row.by;
   }
-  return nullptr;
+  return LeftBy::Unknown;
+}
+
+// `__reduce__` of an iterator: (callable, arguments, ...). Its arguments are a list of what is left, or its sources.
+Py_ssize_t count_left(PyObject* iterator) {
+  const LeftBy by = left_by(Py_TYPE(iterator));
+  if (by == LeftBy::Unknown) return kUnknown;
+  if (by == LeftBy::Hint || by == LeftBy::HintOrRest) {
+    const Py_ssize_t hint = PyObject_LengthHint(iterator, 0);
+    if (hint != 0 || by == LeftBy::Hint) return hint;
+  }
+  PyObject* parts = PyObject_CallMethod(iterator, "__reduce__", nullptr);
+  if (parts == nullptr) return kError;
+  Py_ssize_t left = kUnknown;
+  PyObject* sources = PyTuple_Check(parts) && PyTuple_GET_SIZE(parts) == 2 ? PyTuple_GET_ITEM(parts, 1) : nullptr;
+  if (sources != nullptr && PyTuple_Check(sources)) {
+    const Py_ssize_t count = PyTuple_GET_SIZE(sources);
+    if (by == LeftBy::Sources) {
+      left = count == 0 ? 0 : PY_SSIZE_T_MAX;
+      for (Py_ssize_t i = 0; i < count && left >= 0; i++) {
+        const Py_ssize_t of_source = count_left(PyTuple_GET_ITEM(sources, i));
+        left = of_source < 0 ? of_source : std::min(left, of_source);
+      }
+    } else if (by == LeftBy::Source) {
+      left = count_left(PyTuple_GET_ITEM(sources, 0));
+    } else if (count == 0) {
+      left = 0;
+    } else if (PyList_Check(PyTuple_GET_ITEM(sources, 0))) {
+      left = PyList_GET_SIZE(PyTuple_GET_ITEM(sources, 0));
+    }
+  }
+  Py_DECREF(parts);
+  return left;
+}
+
+PyObject* elements_left(PyObject*, PyObject* iterator) {
+  const Py_ssize_t left = count_left(iterator);
+  if (left == kUnknown) PyErr_SetString(PyExc_TypeError, "an iterator of another kind than when it was recorded");
+  return left < 0 ? nullptr : PyLong_FromSsize_t(left);
+}
+
+// count_left() as a callable that a trace can call; borrowed.
+PyObject* elements_left_function() {
+  static PyMethodDef kMethod = {"elements_left", elements_left, METH_O, nullptr};
+  static PyObject* const kFunction = PyCFunction_New(&kMethod, nullptr);
+  return kFunction;
 }
 
 }  // namespace
@@ -75,8 +140,7 @@ Outcome Recorder::make_iterator(Operand o, Operand* out) {
     } else {
       state->sequence = heap_of(o);
     }
-  } else if (PyDict_Check(x) &&
-             (type->tp_iter == PyDict_Type.tp_iter || !strcmp(type->tp_name, "collections.OrderedDict"))) {
+  } else if (PyDict_Check(x) && (type->tp_iter == PyDict_Type.tp_iter || type->tp_iter == PyODict_Type.tp_iter)) {
     if (!is_constant(o.id) && !know_type(o)) return Outcome::Stop;
     std::vector<Operand> keys;
     std::vector<ValueId> values;
@@ -166,6 +230,9 @@ bool Recorder::predict_next(HeapObject* iterator, ValueId* id, bool* is_known) {
       if (state.index >= state.length) return false;
       *id = range_id(state.start + state.index * state.step);
       break;
+    case IteratorKind::Map:
+      *is_known = false;
+      return false;
     case IteratorKind::Zip: {
       if (state.sources.empty()) return false;
       std::vector<ValueId> ids;
@@ -270,25 +337,26 @@ Outcome Recorder::next_of_generator(Operand generator, Operand* out, PyObject** 
 }
 
 // How many elements are left is asked in front of the step that takes one: a late fact, with an exit there.
-Outcome Recorder::next_of_builtin(Operand iterator, PyObject* length_hint, Operand* out) {
-  PyObject* left = PyObject_CallOneArg(length_hint, iterator.object);
-  if (left == nullptr) return Outcome::Raised;
-  const bool has_next = PyLong_AsLong(left) != 0;
+Outcome Recorder::next_of_builtin(Operand iterator, bool has_next, Operand* out) {
+  PyObject* function = elements_left_function();
   force_late_ = true;
-  ValueId operands[] = {constant_id(length_hint), iterator.id};
-  ValueId id = emit_typed(NodeKind::Call, operands, left);
+  ValueId operands[] = {constant_id(function), iterator.id};
+  ValueId id = emit(NodeKind::Call, operands);
   force_late_ = false;
-  Py_DECREF(left);
+  if (id >= 0) {
+    facts_[id].type = &PyLong_Type;
+    facts_[id].is_present = true;
+  }
   if (id < 0 || !guard(id, FactKind::Truth, nullptr, has_next)) return stop("an iterator inside a C call");
+  // zip takes from its first sources before it finds that a later one has ended.
+  if (has_next || left_by(Py_TYPE(iterator.object)) == LeftBy::Sources) id = emit(NodeKind::Next, {iterator.id});
+  PyObject* value = Py_TYPE(iterator.object)->tp_iternext(iterator.object);
   if (!has_next) {
-    PyObject* value = Py_TYPE(iterator.object)->tp_iternext(iterator.object);
     Py_XDECREF(value);
     PyErr_Clear();
     *out = {};
     return Outcome::Done;
   }
-  id = emit(NodeKind::Next, {iterator.id});
-  PyObject* value = Py_TYPE(iterator.object)->tp_iternext(iterator.object);
   if (value == nullptr) {
     lose("an iterator that raised");
     return PyErr_Occurred() ? Outcome::Raised : Outcome::Done;
@@ -330,7 +398,12 @@ Outcome Recorder::next_element(Operand iterator, Operand* out, PyObject** stop_v
     }
     if (!is_pre(iterator.id) || !know_type(iterator)) return stop("next() of " + type_name(Py_TYPE(x)));
     if (Py_TYPE(x)->tp_flags & Py_TPFLAGS_HEAPTYPE) return stop("next() of " + type_name(Py_TYPE(x)));
-    if (PyObject* length_hint = find_exact_length_hint(x)) return next_of_builtin(iterator, length_hint, out);
+    const Py_ssize_t left = count_left(x);
+    if (left == kError) {  // a dict that has changed
+      PyErr_Clear();
+      return stop("an iterator that raises");
+    }
+    if (left != kUnknown) return next_of_builtin(iterator, left != 0, out);
     // Whether another iterator has ended is only known behind the effect, where no boundary is.
     PyObject* value;
     bool saw_callback;
@@ -348,8 +421,8 @@ Outcome Recorder::next_element(Operand iterator, Operand* out, PyObject** stop_v
     return Outcome::Done;
   }
   IteratorState& state = *object->iterator;
-  if (state.kind == IteratorKind::Zip) {
-    // zip's only state is its sources: we take from them, one by one, as it does.
+  if (state.kind == IteratorKind::Zip || state.kind == IteratorKind::Map) {
+    // Their only state is their sources: we take from them, one by one, as they do.
     std::vector<Operand> parts;
     for (IteratorState::Source& source : state.sources) {
       Operand part;
@@ -375,6 +448,19 @@ Outcome Recorder::next_element(Operand iterator, Operand* out, PyObject** stop_v
     if (parts.empty()) {
       *out = {};
       return Outcome::Done;
+    }
+    if (state.kind == IteratorKind::Map) {
+      ModeScope mode(*this, ResumeMode::Never);
+      const int n = static_cast<int>(parts.size());
+      const Operand function{state.function, state.function_id};
+      Outcome outcome = call_any(function, parts.data(), n, nullptr, out);
+      if (outcome == Outcome::Stop) {  // the elements have been taken: the call itself is not recorded
+        PyObject* value = call_live(function.object, parts.data(), n, nullptr);
+        *out = {value, kNoValue};
+        outcome = value != nullptr ? Outcome::Done : Outcome::Raised;
+      }
+      for (Operand& taken : parts) Py_DECREF(taken.object);
+      return outcome;
     }
     PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(parts.size()));
     std::vector<ValueId> ids;
@@ -482,8 +568,8 @@ Outcome Recorder::unpack_sequence(Act&, Operand s, int n, Operand* out) {
 
 Outcome Recorder::unpack_ex(Act&, Operand s, int before, int after, Operand* out) {
   if (!active_) return Outcome::Stop;
-  if (!PyTuple_CheckExact(s.object) && !PyList_CheckExact(s.object))
-    return stop("a starred unpacking of " + type_name(Py_TYPE(s.object)));
+  const bool is_tuple = PyTuple_Check(s.object) && Py_TYPE(s.object)->tp_iter == PyTuple_Type.tp_iter;
+  if (!is_tuple && !PyList_CheckExact(s.object)) return stop("a starred unpacking of " + type_name(Py_TYPE(s.object)));
   std::vector<Operand> elements;
   Outcome outcome = all_elements(s, &elements);
   if (outcome != Outcome::Done) return outcome;

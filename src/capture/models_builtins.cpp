@@ -372,6 +372,22 @@ MODEL(object_init) {
   return Outcome::Done;
 }
 
+// __init__ in C of an object that the trace made: what it stores is given to it, and nothing reads it but C code.
+MODEL(init_in_c) {
+  if (n < 1 || kwnames != nullptr || args[0].id < 0 || !is_created(args[0].id)) return call_opaque(callable);
+  std::vector<ValueId> operands{args[0].id, callable.id};
+  for (int i = 0; i < n; i++) {
+    if (args[i].id < 0) return stop("an argument of unknown origin of " + callable_name(callable.object));
+    operands.push_back(args[i].id);
+  }
+  emit(NodeKind::MutatorCall, operands);
+  PyObject* result = call_live(callable.object, args, n, nullptr);
+  if (result == nullptr) return Outcome::Raised;
+  if (HeapObject* object = facts_[args[0].id].heap; active_ && object != nullptr) note_effect(object);
+  *out = {result, active_ ? constant_id(result) : kNoValue};
+  return Outcome::Done;
+}
+
 MODEL(object_new) {
   if (n < 1 || !PyType_Check(args[0].object) || !know_identity(args[0])) return stop("object.__new__");
   PyTypeObject* type = reinterpret_cast<PyTypeObject*>(args[0].object);

@@ -218,13 +218,37 @@ MODEL(dict_delitem) {
   return outcome;
 }
 
+// Keys and values of a constant mapping, as constants. False: one of them can't be one.
+bool Recorder::mapping_constants(PyObject* mapping, std::vector<Operand>* keys, std::vector<ValueId>* values) {
+  PyObject* items = PyMapping_Items(mapping);
+  if (items == nullptr) {
+    PyErr_Clear();
+    return false;
+  }
+  bool ok = true;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items) && ok; i++) {
+    PyObject* pair = PyList_GET_ITEM(items, i);
+    keys->push_back(constant(PyTuple_GET_ITEM(pair, 0)));
+    values->push_back(constant_id(PyTuple_GET_ITEM(pair, 1)));
+    ok = keys->back().id >= 0 && values->back() >= 0;
+  }
+  Py_DECREF(items);
+  return ok;
+}
+
 MODEL(dict_view) {
   NO_KEYWORDS(1, 1)
-  if (!PyDict_Check(args[0].object)) return call_opaque(callable);
-  if (!is_constant(args[0].id) && !know_type(args[0])) return Outcome::Stop;
   std::vector<Operand> keys;
   std::vector<ValueId> values;
-  if (!dict_ids(args[0], &keys, &values)) return stop("a view of a dict of unknown contents");
+  if (Py_TYPE(args[0].object) == &PyDictProxy_Type) {
+    if (!is_constant(args[0].id)) return call_opaque(callable);
+    if (!mapping_constants(args[0].object, &keys, &values)) return stop("a view of a mapping of tensors");
+  } else {
+    if (!PyDict_Check(args[0].object)) return call_opaque(callable);
+    if (!is_constant(args[0].id) && !know_type(args[0])) return Outcome::Stop;
+    const bool needs_keys = !callable_name(callable.object).ends_with(".values");
+    if (!dict_ids(args[0], &keys, &values, needs_keys)) return stop("a view of a dict of unknown contents");
+  }
   PyObject* result = call_live(callable.object, args, n, nullptr);
   if (result == nullptr) return Outcome::Raised;
   ValueId operands[] = {callable.id, args[0].id};
@@ -373,6 +397,39 @@ MODEL(dict_init) {
     return Outcome::Done;
   }
   return model_dict_update(callable, args, n, kwnames, out);
+}
+
+MODEL(dict_fromkeys) {
+  NO_KEYWORDS(2, 3)
+  const bool is_plain = args[0].object == reinterpret_cast<PyObject*>(&PyDict_Type) && !PyIter_Check(args[1].object);
+  if (!is_plain) return call_opaque(callable);
+  std::vector<Operand> elements;
+  {
+    ModeScope mode(*this, ResumeMode::Never);
+    Outcome outcome = all_elements(args[1], &elements);
+    if (outcome != Outcome::Done) return outcome;
+  }
+  const Operand value = n == 3 ? args[2] : Operand{Py_None, constant_id(Py_None)};
+  PyObject* result = PyDict_New();
+  std::vector<ValueId> pairs;
+  std::vector<PyObject*> keys;
+  bool ok = result != nullptr;
+  for (Operand& element : elements) {
+    ok = ok && !host::is_tensor(element.object) && make_key(element);
+    if (ok && PyDict_Contains(result, element.object) == 0) {
+      pairs.insert(pairs.end(), {element.id, value.id});
+      keys.push_back(element.object);
+      ok = PyDict_SetItem(result, element.object, value.object) == 0;
+    }
+    Py_DECREF(element.object);  // the dict holds it
+  }
+  if (!ok) {
+    PyErr_Clear();
+    Py_XDECREF(result);
+    return stop("dict.fromkeys of values that are known late");
+  }
+  *out = new_dict(result, pairs, keys.data());
+  return Outcome::Done;
 }
 
 MODEL(dict_setdefault) {

@@ -61,6 +61,7 @@ bool Recorder::check_effects(HeapObject* object) {
 }
 
 void Recorder::note_effect(HeapObject* object) {
+  object->has_entry_keys = false;
   if (object->is_created || object->is_effect_target) return;
   object->is_effect_target = true;
   heap_.effect_targets.push_back(object);
@@ -211,6 +212,11 @@ Outcome Recorder::write_dict(Operand dict, Operand key, Operand value) {
   PyObject* canonical = key_of(key, &by_identity);
   if (canonical == nullptr) return stop("an unhashable dict key");
   refresh_dict(dict.object, object);
+  // Does it only replace the value of a key that is known to be there?
+  const KeyMap::Item* item = object->items.find(canonical);
+  const bool is_known = item != nullptr ? item->id >= 0 : facts_[object->id].are_keys_known;
+  const bool is_replaced = is_known && PyDict_Contains(dict.object, key.object) == 1;
+  const bool has_entry_keys = object->has_entry_keys && is_replaced;
   emit(NodeKind::SetItem, {dict.id, key.id, value.id});
   if (PyObject_SetItem(dict.object, key.object, value.object) < 0) {
     lose("a dict write that raised");
@@ -218,11 +224,14 @@ Outcome Recorder::write_dict(Operand dict, Operand key, Operand value) {
   }
   if (!active_) return Outcome::Done;
   object->items.set(canonical, value.id);
-  facts_[dict.id].is_length_known = false;
-  facts_[dict.id].are_keys_known = false;
-  facts_[dict.id].is_truth_known = false;
+  if (!is_replaced) {
+    facts_[dict.id].is_length_known = false;
+    facts_[dict.id].are_keys_known = false;
+    facts_[dict.id].is_truth_known = false;
+  }
   note_dict_written(dict.object, object);
   note_effect(object);
+  object->has_entry_keys = has_entry_keys;
   return Outcome::Done;
 }
 
@@ -322,13 +331,22 @@ HeapObject* Recorder::list_of(Operand list) {
   return heap_of(list);
 }
 
-bool Recorder::dict_ids(Operand dict, std::vector<Operand>* keys, std::vector<ValueId>* values) {
+// The keys in the dict's order, whatever its class does to iteration; a new list.
+static PyObject* own_keys(PyObject* dict) {
+  if (!PyODict_Check(dict)) return PyDict_Keys(dict);
+  PyObject* iterator = PyODict_Type.tp_iter(dict);
+  PyObject* keys = iterator != nullptr ? PySequence_List(iterator) : nullptr;
+  Py_XDECREF(iterator);
+  return keys;
+}
+
+bool Recorder::dict_ids(Operand dict, std::vector<Operand>* keys, std::vector<ValueId>* values, bool needs_keys) {
   HeapObject* object = heap_of(dict);
   if (object == nullptr || !check_effects(object)) return false;
   refresh_dict(dict.object, object);
   if (!object->is_complete && !facts_[object->id].are_keys_known) {
-    if (object->is_effect_target) return false;  // the keys at entry are not those of now
-    PyObject* names = PySequence_List(dict.object);
+    if (object->is_effect_target && !object->has_entry_keys) return false;  // the keys at entry are not those of now
+    PyObject* names = own_keys(dict.object);
     if (names == nullptr) {
       PyErr_Clear();
       return false;
@@ -349,17 +367,23 @@ bool Recorder::dict_ids(Operand dict, std::vector<Operand>* keys, std::vector<Va
     facts_[object->id].are_keys_known = true;
     facts_[object->id].is_length_known = true;
   }
-  PyObject *key, *value;
-  Py_ssize_t position = 0;
-  while (PyDict_Next(dict.object, &position, &key, &value)) {
-    if (host::is_tensor(key)) return false;
+  PyObject* names = own_keys(dict.object);
+  if (names == nullptr) {
+    PyErr_Clear();
+    return false;
+  }
+  bool ok = true;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names) && ok; i++) {
+    PyObject* key = PyList_GET_ITEM(names, i);  // the dict holds it, too
     Operand read;
     Operand key_operand{key, constant_id(key)};
-    if (read_dict(dict.object, object, key_operand, &read) != Outcome::Done || read.id < 0) return false;
+    ok = !host::is_tensor(key) || (!needs_keys && object->is_complete);
+    ok = ok && read_dict(dict.object, object, key_operand, &read) == Outcome::Done && read.id >= 0;
     keys->push_back(key_operand);
     values->push_back(read.id);
   }
-  return true;
+  Py_DECREF(names);
+  return ok;
 }
 
 Operand Recorder::new_tuple(PyObject* stolen, std::span<const ValueId> ids, PyObject* subclass) {

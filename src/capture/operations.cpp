@@ -34,6 +34,7 @@ PyObject* run_unary(int op, PyObject* v) {
 }
 
 bool is_plain_value(PyObject* o) { return is_number(o) || PyUnicode_CheckExact(o) || PyBytes_CheckExact(o); }
+bool is_numeric(PyObject* o) { return is_number(o) || (is_value_member(o) && !PyUnicode_Check(o)); }
 
 }  // namespace
 
@@ -59,6 +60,7 @@ Outcome Recorder::unary(Act&, int op, Operand v, Operand* out) {
     }
     return finish_torch_result(NodeKind::TensorUnary, operands, nullptr, op, result, is_tainted, out);
   }
+  const bool is_member = is_value_member(v.object);
   if (!is_number(v.object)) {
     static PyObject* kSpecial[] = {PyUnicode_InternFromString("__neg__"), PyUnicode_InternFromString("__invert__"),
                                    PyUnicode_InternFromString("__pos__")};
@@ -67,7 +69,7 @@ Outcome Recorder::unary(Act&, int op, Operand v, Operand* out) {
       Outcome outcome = call_special(kSpecial[op], v, {}, out, &found);
       if (found) return outcome;
     }
-    return stop("a unary operation on " + type_name(Py_TYPE(v.object)));
+    if (!is_member || !make_constant(v)) return stop("a unary operation on " + type_name(Py_TYPE(v.object)));
   }
   if (!know_type(v)) return Outcome::Stop;
   PyObject* result = run_unary(op, v.object);
@@ -144,6 +146,30 @@ Outcome Recorder::binary_special(int op, Operand l, Operand r, Operand* out, boo
   return Outcome::Done;
 }
 
+// Enum members that are strings or numbers become constants, and the operands of the node their values, which guards
+// can compute with.
+bool Recorder::take_member_values(Operand l, Operand r, ValueId* operands) {
+  const Operand sides[2] = {l, r};
+  for (int i = 0; i < 2; i++) {
+    PyObject* o = sides[i].object;
+    if (!is_value_member(o)) continue;
+    if (!make_constant(sides[i])) return false;
+    PyObject* value = nullptr;
+    if (PyUnicode_Check(o)) {
+      value = PyUnicode_FromObject(o);
+    } else {
+      value = PyLong_Check(o) ? PyLong_Type.tp_as_number->nb_int(o) : PyFloat_FromDouble(PyFloat_AS_DOUBLE(o));
+    }
+    if (value == nullptr) {
+      PyErr_Clear();
+      return false;
+    }
+    operands[i] = constant_id(value);
+    Py_DECREF(value);
+  }
+  return true;
+}
+
 Outcome Recorder::binary(Act& act, int op, Operand l, Operand r, Operand* out) {
   auto run = [&]() -> PyObject* {
     CCall bracket(*this);
@@ -195,7 +221,14 @@ Outcome Recorder::binary(Act& act, int op, Operand l, Operand r, Operand* out) {
     return Outcome::Raised;
   };
   bool is_format = base == 6 && PyUnicode_CheckExact(a);
-  if (is_plain_value(a) && is_plain_value(b) && !is_format) {
+  auto is_plain = [](PyObject* o) { return is_plain_value(o) || is_value_member(o); };
+  if (is_value_member(a) || is_value_member(b)) {  // unless its class says otherwise, as its value
+    bool found = false;
+    Outcome outcome = binary_special(op, l, r, out, &found);
+    if (found || outcome != Outcome::Done) return outcome;
+    if (!take_member_values(l, r, operands)) return stop("an enum member that is known late");
+  }
+  if (is_plain(a) && is_plain(b) && !is_format) {
     if (!know_type(l) || !know_type(r)) return Outcome::Stop;
     PyObject* result = run();
     if (result == nullptr) return raised();
@@ -253,6 +286,20 @@ Outcome Recorder::binary(Act& act, int op, Operand l, Operand r, Operand* out) {
     *out = new_dict(result, pairs, key_objects.data());
     return Outcome::Done;
   }
+  if (op < kInplaceFirst && is_fixed_set(l) && is_fixed_set(r)) {
+    PyObject* result = run();
+    if (result == nullptr) return raised();
+    std::vector<ValueId> ids;
+    PyObject* elements = PySequence_List(result);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(elements); i++) {
+      ids.push_back(constant_id(PyList_GET_ITEM(elements, i)));
+    }
+    Py_DECREF(elements);
+    if (PyFrozenSet_CheckExact(result)) return done(result, constant_id(result));
+    const ValueId id = emit_typed(NodeKind::Set, ids, result);
+    if (id >= 0) new_object(id)->elements = ids;
+    return done(result, id);
+  }
   bool found = false;
   Outcome outcome = binary_special(op, l, r, out, &found);
   if (found || outcome != Outcome::Done) return outcome;
@@ -269,6 +316,25 @@ Outcome Recorder::binary(Act& act, int op, Operand l, Operand r, Operand* out) {
     return done(result, emit_typed(NodeKind::Binary, operands, result, nullptr, op));
   }
   return stop("a binary operation on " + type_name(Py_TYPE(a)) + " and " + type_name(Py_TYPE(b)));
+}
+
+// A set, or a dict's view of its keys or pairs, whose elements are constants of the trace.
+bool Recorder::is_fixed_set(Operand o) {
+  if (o.id < 0 || o.object == nullptr) return false;
+  const HeapObject* object = facts_[o.id].heap;
+  const bool is_set = PyAnySet_CheckExact(o.object), is_view = PyDictKeys_Check(o.object);
+  if (is_view ? object == nullptr || !object->is_view : !is_set) return false;
+  if (is_set && !is_constant(o.id) && (object == nullptr || !object->is_created || object->is_dirty)) return false;
+  PyObject* elements = PySequence_List(o.object);
+  bool is_fixed = true;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(elements) && is_fixed; i++) {
+    is_fixed = !host::is_tensor(PyList_GET_ITEM(elements, i));
+  }
+  Py_DECREF(elements);
+  if (is_view) {
+    for (const ValueId id : object->view) is_fixed = is_fixed && is_constant(id);
+  }
+  return is_fixed;
 }
 
 Outcome Recorder::truth(Act&, Operand v, bool* out) {
@@ -387,6 +453,12 @@ Outcome Recorder::is_identical(Act&, Operand l, Operand r, bool* out) {
     if (l.object != r.object) return Outcome::Done;
     return stop("identity of an object made in the trace");
   }
+  if (Py_TYPE(l.object) != Py_TYPE(r.object)) {
+    auto is_typed = [&](Operand o) {
+      return is_constant(o.id) || facts_[o.id].type != nullptr || (is_pre(o.id) && know_type(o));
+    };
+    if (is_typed(l) && is_typed(r)) return Outcome::Done;
+  }
   ValueId later = is_pre(l.id) ? r.id : l.id;
   ValueId earlier = later == l.id ? r.id : l.id;
   if (!guard(later, *out ? FactKind::Same : FactKind::Different, nullptr, earlier)) return Outcome::Done;
@@ -469,10 +541,13 @@ Outcome Recorder::compare_values(int op, Operand l, Operand r, Operand* out) {
     *out = {live, kNoValue};
     return live != nullptr ? Outcome::Done : Outcome::Raised;
   }
+  // No method of its class compares it: its value does.
+  if (!take_member_values(l, r, operands)) return stop("an enum member that is known late");
+  if (fixed(l) && fixed(r)) return fold();
   bool l_plain = is_plain_value(l.object) || can_be_constant(l.object) || fixed(l);
   bool r_plain = is_plain_value(r.object) || can_be_constant(r.object) || fixed(r);
   if (l_plain && r_plain) {
-    if (!is_number(l.object) || !is_number(r.object)) {
+    if (!is_numeric(l.object) || !is_numeric(r.object)) {
       if ((make_constant(l) || fixed(l)) && (make_constant(r) || fixed(r))) return fold();
       if (!active_) return Outcome::Stop;
     }
@@ -503,6 +578,7 @@ Outcome Recorder::compare_values(int op, Operand l, Operand r, Operand* out) {
     }
     return fold();
   }
+  if (is_fixed_set(l) && is_fixed_set(r)) return fold();
   if ((op == Py_EQ || op == Py_NE) && Py_TYPE(l.object) != Py_TYPE(r.object)) {
     // Built-in types and plain objects of different types are unequal; their types decide.
     auto is_builtin = [](PyObject* o) {
@@ -550,6 +626,12 @@ Outcome Recorder::format_value(Act&, Operand v, Operand spec, int conversion, bo
   if (!active_) return Outcome::Stop;
   if (v.id < 0 || (spec.object != nullptr && spec.id < 0)) return stop("formatting of a value of unknown origin");
   bool is_plain = is_plain_value(v.object) || v.object == Py_None || is_constant(v.id);
+  // Of one number: that number's. It reads data, so it is late; where nobody looks at the text, it is dropped.
+  const bool is_tensor = host::is_plain_tensor(v.object) && conversion == 0 && do_format && know_tensor(v) &&
+                         host::make_tensor_meta(v.object)->dim_count() == 0;
+  // A torch.Size: its sizes may vary, so what is said about them is late, too.
+  const bool is_size = host::is_size_type(reinterpret_cast<PyObject*>(Py_TYPE(v.object))) && know_type(v);
+  is_plain = is_plain || is_tensor || is_size;
   if (!is_plain) return stop("formatting of " + type_name(Py_TYPE(v.object)));
   if (!is_constant(v.id) && !know_type(v)) return Outcome::Stop;
   CCall bracket(*this);
@@ -569,7 +651,8 @@ Outcome Recorder::format_value(Act&, Operand v, Operand spec, int conversion, bo
     lose("formatting that raised");
     return Outcome::Raised;
   }
-  if (bracket.saw_callback()) {
+  const bool is_member = is_constant(v.id) && std::strstr(Py_TYPE(Py_TYPE(v.object))->tp_name, "Enum") != nullptr;
+  if (bracket.saw_callback() && !is_tensor && !is_member) {
     lose("formatting that runs Python code");
     *out = {text, kNoValue};
     return Outcome::Done;
@@ -578,7 +661,9 @@ Outcome Recorder::format_value(Act&, Operand v, Operand spec, int conversion, bo
   if (spec.object != nullptr) operands.push_back(spec.id);
   bool is_fixed = is_constant(v.id) && (spec.object == nullptr || is_constant(spec.id));
   int32_t n = conversion | (spec.object != nullptr ? 4 : 0) | (do_format ? 0 : 8);
+  force_late_ = is_tensor || is_size;
   *out = {text, is_fixed ? constant_id(text) : emit_typed(NodeKind::Format, operands, text, nullptr, n)};
+  force_late_ = false;
   return Outcome::Done;
 }
 

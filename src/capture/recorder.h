@@ -168,7 +168,11 @@ class Recorder {
   void note_dict_written(PyObject* dict, HeapObject* object);
   bool element_ids(Operand sequence, std::vector<ValueId>* out);
   HeapObject* list_of(Operand list);
-  bool dict_ids(Operand dict, std::vector<Operand>* keys, std::vector<ValueId>* values);
+  // Without `needs_keys` tensors may be keys of a dict that the trace made; their ids are not given then.
+  bool dict_ids(Operand dict, std::vector<Operand>* keys, std::vector<ValueId>* values, bool needs_keys = true);
+  bool is_fixed_set(Operand o);
+  bool take_member_values(Operand l, Operand r, ValueId* operands);
+  bool mapping_constants(PyObject* mapping, std::vector<Operand>* keys, std::vector<ValueId>* values);
   Operand new_tuple(PyObject* stolen, std::span<const ValueId> ids, PyObject* subclass = nullptr);
   void note_list_written(PyObject* list, HeapObject* object);
   Operand new_list(PyObject* stolen, std::span<const ValueId> ids);
@@ -256,7 +260,7 @@ class Recorder {
   /// with *is_known false, not predictable.
   bool predict_next(HeapObject* iterator, ValueId* id, bool* is_known);
   Outcome next_of_generator(Operand generator, Operand* out, PyObject** stop_value);
-  Outcome next_of_builtin(Operand iterator, PyObject* length_hint, Operand* out);
+  Outcome next_of_builtin(Operand iterator, bool has_next, Operand* out);
   Outcome all_elements(Operand iterable, std::vector<Operand>* out);
   Operand new_iterator(PyObject* stolen, std::span<const ValueId> sources, PyObject* type,
                        std::unique_ptr<IteratorState> state);

@@ -203,7 +203,8 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     Py_DECREF(source.object);
     return Outcome::Done;
   }
-  if (t == &PyZip_Type) {
+  if (t == &PyZip_Type || (t == &PyMap_Type && n >= 2 && kwnames == nullptr)) {
+    const bool is_map = t == &PyMap_Type;
     bool is_strict = false;
     if (kwnames != nullptr) {
       if (PyTuple_GET_SIZE(kwnames) != 1 || !make_constant(args[n - 1])) return stop("an unusual call of zip");
@@ -218,11 +219,17 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
         return stop("zip(strict=True)");
     }
     auto state = std::make_unique<IteratorState>();
-    state->kind = IteratorKind::Zip;
+    state->kind = is_map ? IteratorKind::Map : IteratorKind::Zip;
     std::vector<ValueId> operands;
     std::vector<PyObject*> sources;
+    if (is_map) {
+      state->function = Py_NewRef(args[0].object);
+      state->function_id = args[0].id;
+      operands.push_back(args[0].id);
+      sources.push_back(args[0].object);
+    }
     Outcome outcome = Outcome::Done;
-    for (int i = 0; i < positional && outcome == Outcome::Done; i++) {
+    for (int i = is_map ? 1 : 0; i < positional && outcome == Outcome::Done; i++) {
       Operand source;
       outcome = make_iterator(args[i], &source);
       if (outcome != Outcome::Done) break;

@@ -3,10 +3,18 @@
 
 #include <Python.h>
 
+#include <cstring>
+
 namespace reprise::capture {
 
 inline bool is_number(PyObject* o) {
   return PyLong_CheckExact(o) || PyFloat_CheckExact(o) || PyBool_Check(o) || PyComplex_CheckExact(o);
+}
+
+/// A member of an enum whose members are strings or numbers: IntEnum, StrEnum, `class X(str, Enum)`.
+inline bool is_value_member(PyObject* o) {
+  const bool is_value = PyUnicode_Check(o) || PyLong_Check(o) || PyFloat_Check(o);
+  return is_value && std::strstr(Py_TYPE(Py_TYPE(o))->tp_name, "Enum") != nullptr;
 }
 
 inline bool has_instance_dict(PyTypeObject* type) {

@@ -5,6 +5,8 @@
 
 #include "base/check.h"
 
+extern "C" PyObject* _PyType_Lookup(PyTypeObject*, PyObject*);
+
 namespace reprise::guards {
 
 using trace::FactKind;
@@ -39,12 +41,12 @@ bool strings_are_equal(PyObject* a, PyObject* b) {
          std::memcmp(PyUnicode_DATA(a), PyUnicode_DATA(b), static_cast<size_t>(length) * PyUnicode_KIND(a)) == 0;
 }
 
-// The dict's own keys in order; an OrderedDict keeps its order elsewhere.
+// The dict's own keys in order, whatever its class does to iteration; an OrderedDict keeps its order elsewhere.
 bool check_keys(PyObject* dict, PyObject* keys) {
   if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys)) return false;
   PyObject *key, *value;
-  if (PyODict_CheckExact(dict)) {
-    PyObject* iterator = PyObject_GetIter(dict);
+  if (PyODict_Check(dict)) {
+    PyObject* iterator = PyODict_Type.tp_iter(dict);
     bool ok = iterator != nullptr;
     for (Py_ssize_t i = 0; ok && i < PyTuple_GET_SIZE(keys); i++) {
       key = PyIter_Next(iterator);
@@ -55,7 +57,6 @@ bool check_keys(PyObject* dict, PyObject* keys) {
     PyErr_Clear();
     return ok;
   }
-  if (PyODict_Check(dict)) return false;
   Py_ssize_t position = 0;
   for (Py_ssize_t i = 0; PyDict_Next(dict, &position, &key, &value); i++) {
     if (!equals_exactly(key, PyTuple_GET_ITEM(keys, i))) return false;
@@ -213,13 +214,48 @@ int find_truth(PyObject* object) {
   return has_length ? -1 : 1;
 }
 
+namespace {
+
+// Of a class of strings or numbers that hashes and compares as they do, in C: an enum's members are.
+bool is_value_in_c(PyObject* object) {
+  const PyTypeObject* type = Py_TYPE(object);
+  for (const PyTypeObject* base : {&PyUnicode_Type, &PyLong_Type, &PyFloat_Type}) {
+    if (PyType_IsSubtype(Py_TYPE(object), const_cast<PyTypeObject*>(base)))
+      return type->tp_hash == base->tp_hash && type->tp_richcompare == base->tp_richcompare;
+  }
+  return false;
+}
+
+// The hash of an enum's member, which Python code of the module enum computes: that of its name. -1: it is none.
+Py_hash_t find_member_hash(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (strstr(Py_TYPE(type)->tp_name, "Enum") == nullptr) return -1;
+  static PyObject* const kHash = PyUnicode_InternFromString("__hash__");
+  static PyObject* const kName = PyUnicode_InternFromString("_name_");
+  PyObject* function = _PyType_Lookup(type, kHash);
+  if (function == nullptr || !PyFunction_Check(function)) return -1;
+  PyObject* module = PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
+  const bool is_of_enum = module != nullptr && PyUnicode_Check(module) &&
+                          PyUnicode_CompareWithASCIIString(module, "enum") == 0 &&
+                          type->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+  PyObject* name = is_of_enum ? PyObject_GenericGetAttr(object, kName) : nullptr;
+  const Py_hash_t hash = name != nullptr && PyUnicode_CheckExact(name) ? PyObject_Hash(name) : -1;
+  Py_XDECREF(name);
+  PyErr_Clear();
+  return hash;
+}
+
+}  // namespace
+
 bool find_dict_item(PyObject* dict, PyObject* key, PyObject** found) {
   *found = nullptr;
   if (host::is_tensor(key)) {
     // Tensor.__hash__ is Python code, but known to be id(); the dict finds the very object by identity.
     *found = _PyDict_GetItem_KnownHash(dict, key, static_cast<Py_hash_t>(reinterpret_cast<uintptr_t>(key)));
-  } else if (is_plain_to_compare(key)) {
+  } else if (is_plain_to_compare(key) || is_value_in_c(key)) {
     *found = PyDict_GetItemWithError(dict, key);
+  } else if (const Py_hash_t hash = find_member_hash(key); hash != -1) {
+    *found = _PyDict_GetItem_KnownHash(dict, key, hash);
   } else {
     return false;
   }

@@ -25,6 +25,7 @@ class Planner {
     find_constants();
     find_carriers();
     find_gathered();
+    find_targets();
     is_inside_.assign(count, 0);
     is_deferred_value_.assign(count, 0);
     input_of_.assign(count, -1);
@@ -128,6 +129,41 @@ class Planner {
     return false;
   }
 
+  // What the trace differentiates with respect to: the tensors in the fifth argument of the engine's run_backward. A
+  // region has one autograd node, behind which its results no longer depend on each other; so what is computed from
+  // such a tensor belongs to another region than the tensor.
+  void find_targets() {
+    constexpr size_t kInputs = 6;  // behind the callable, the engine, tensors, gradients, keep_graph, create_graph
+    is_target_.assign(trace_.values.size(), 0);
+    for (size_t id = 0; id < trace_.values.size(); id++) {
+      const auto node = static_cast<ValueId>(id);
+      if (value_of(node).kind != NodeKind::TensorCall || trace_.operands(node).size() <= kInputs) continue;
+      PyObject* callable = plan_.constants[trace_.operands(node)[0]];
+      if (callable == nullptr) continue;
+      const host::TorchCallable kind = host::classify_torch_callable(callable);
+      if (!kind.is_torch || kind.kind != host::TorchCallableKind::Backward) continue;
+      mark_targets(trace_.operands(node)[kInputs], 0);
+    }
+  }
+
+  void mark_targets(ValueId id, int depth) {
+    if (id == kNoValue || depth > 8) return;
+    is_target_[id] = value_of(id).type == ValueType::Tensor;
+    const bool is_container = value_of(id).kind == NodeKind::Tuple || value_of(id).kind == NodeKind::List;
+    if (!is_container) return;
+    for (ValueId element : trace_.operands(id)) mark_targets(element, depth + 1);
+  }
+
+  // Is it computed from a tensor of the current region that the trace differentiates with respect to?
+  bool uses_target(ValueId id, int depth = 0) const {
+    for (ValueId operand : trace_.operands(id)) {
+      if (operand == kNoValue) continue;
+      if (is_inside_[operand] == 1 && is_target_[operand]) return true;
+      if (is_carrier_[operand] && depth < 8 && uses_target(operand, depth + 1)) return true;
+    }
+    return false;
+  }
+
   // Can a torch node of the current region take it as an operand?
   bool is_operand(ValueId id, int depth = 0) const {
     if (id == kNoValue || depth > 16) return false;
@@ -226,6 +262,8 @@ class Planner {
     }
     const ValueId id = item.value;
     if (value_of(id).is_pre || !is_live(id)) return;
+    if (current_.tensor_node_count > 0 && category_of(value_of(id).kind) == Category::Tensor && uses_target(id))
+      close();
     if (is_excluded_[index] == 0 && can_run_inside(id)) {
       const bool is_start = current_.tensor_node_count == 0;
       if (is_start && !can_start_at(id)) {
@@ -326,7 +364,7 @@ class Planner {
   std::vector<uint8_t> is_excluded_;  // by item
   RegionPlan plan_;
   Region current_;
-  std::vector<uint8_t> is_varying_, is_carrier_, is_inside_, is_deferred_value_;  // by value
+  std::vector<uint8_t> is_varying_, is_target_, is_carrier_, is_inside_, is_deferred_value_;  // by value
   std::vector<int32_t> input_of_;  // by value: of which try at a region it is an input
   std::vector<ValueId> inside_, deferred_;
   int32_t region_count_ = 0;

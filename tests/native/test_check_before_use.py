@@ -106,3 +106,24 @@ def test_the_check_changes_nothing():
             found.append((out.detach(), state, x.grad, torch.rand(3)))
         assert all(torch.equal(a, b) for a, b in zip(*found))
     assert len(seen) == 8
+
+
+def test_an_input_that_gets_a_history_is_no_end_of_gradients(capfd):
+    """It is written to with something that requires gradients: what flows to it is no gradient of an input."""
+
+    def f(total, index, values):
+        total.scatter_add_(0, index, values)
+        return total + 1, total * 2
+
+    compiled = reprise.compile(f)
+    for seed in range(4):
+        found = []
+        for function in (f, compiled):
+            generator = torch.Generator().manual_seed(seed)
+            values = torch.randn(6, 1, generator=generator, requires_grad=True)
+            a, b = function(torch.zeros(2, 1), torch.tensor([[0], [1], [0], [1], [1], [0]]), values)
+            (a.sin().sum() + b.sum()).backward()
+            found.append((a.detach(), b.detach(), values.grad))
+        for got, want in zip(*found):
+            torch.testing.assert_close(got, want)
+    assert "native code is not used" not in capfd.readouterr().err

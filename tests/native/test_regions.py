@@ -230,3 +230,18 @@ def test_two_compilations_give_the_same_bits():
             out = compiled(x)
         found.append(out)
     assert torch.equal(*found)
+
+
+def test_views_of_inputs_that_begin_elsewhere_in_their_memory():
+    """With sizes that vary, one entry serves tensors at any offset; what it gives as a view begins where they do."""
+
+    def split(t):
+        return t.view(t.shape[0], 2, 4).transpose(0, 1)
+
+    compiled = compile_native(split)
+    for count in (3, 5, 5, 4, 5, 6, 4):
+        for t in torch.randn(count, 24).chunk(3, dim=-1):
+            assert torch.equal(compiled(t), split(t))
+        whole = torch.randn(count + 2, 8)
+        assert torch.equal(compiled(whole[2:]), split(whole[2:]))
+        assert torch.equal(compiled(whole[:count]), split(whole[:count]))

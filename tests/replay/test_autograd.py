@@ -425,3 +425,65 @@ def test_an_input_may_be_written_between_forward_and_backward_where_eager_allows
         return f
 
     check(make, [call(rnd(i, 2, 3)) for i in range(5)])
+
+
+def test_gradients_with_respect_to_what_the_program_has_computed():
+    """A region has one autograd node: what is differentiated with respect to is not inside of it."""
+
+    def make():
+        weight = torch.ones(3, 2, requires_grad=True)
+
+        def f(x):
+            (g,) = torch.autograd.grad((x @ weight).pow(2).mean(), weight, create_graph=True)
+            fast = weight - 0.1 * g
+            twice = [fast * 2, fast.sin()]
+            loss = (x @ fast + x @ twice[0] * twice[1].mean()).sin().mean()
+            h, k = torch.autograd.grad(loss, [fast, twice[0]], create_graph=True)
+            return (x @ (fast - 0.1 * h + k)).pow(2).mean()
+
+        f.weight = weight
+        return f
+
+    check(make, vectors(5, (4, 3)), grads=True, promise=ONE_ENTRY)
+
+
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_functional_call_and_steps_through_a_step(is_tied):
+    def make():
+        net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh(), torch.nn.Linear(3, 3))
+        if is_tied:
+            net[2].weight = net[0].weight
+
+        def f(x):
+            fast = dict(net.named_parameters())
+            for _ in range(2):
+                loss = torch.func.functional_call(net, fast, (x,)).pow(2).mean()
+                gradients = torch.autograd.grad(loss, list(fast.values()), create_graph=True)
+                fast = {name: p - 0.1 * g for (name, p), g in zip(fast.items(), gradients)}
+            return torch.func.functional_call(net, fast, (x,)).pow(2).mean()
+
+        f.net = net
+        return f
+
+    check(make, vectors(4, (4, 3)), grads=True, post=lambda f: dict(f.net.state_dict()))
+
+
+@pytest.mark.parametrize("is_statistic", [False, True])
+def test_double_backward_through_an_input_that_was_written_to(is_statistic):
+    def f(total, values):
+        if is_statistic:
+            total.mul_(0.9).add_(values.detach().mean())
+            return (values**3).sum()
+        total.scatter_add_(0, torch.tensor([[0], [1], [0]]), values.sin())
+        return total.sum() + total.pow(3).sum()
+
+    tested = compiled(f)
+    for seed in range(4):
+        found = []
+        for program in (f, tested):
+            total, values = rnd(seed, 2, 1), rnd(seed + 9, 3, 1, grad=True)
+            (g,) = torch.autograd.grad(program(total, values), values, create_graph=True)
+            g.pow(2).sum().backward()
+            found.append((g.detach(), values.grad, total.detach()))
+        for got, want in zip(found[1], found[0]):
+            torch.testing.assert_close(got, want)

@@ -6,7 +6,7 @@ import operator
 
 import pytest
 import torch
-from twins import ONE_ENTRY, call, check, check_function, rnd, vectors
+from twins import ONE_ENTRY, call, check, check_function, compiled, rnd, vectors
 
 
 def test_x_plus_one_replays_after_one_recording():
@@ -481,3 +481,33 @@ def test_attribute_hooks_behind_a_deep_copy(writes):
         return f
 
     check(make, vectors(4), promise=None if writes else ONE_ENTRY)
+
+
+def test_functions_that_are_wrapped_in_the_call():
+    def decorated(function):
+        @functools.wraps(function)
+        def inner(x, *more):
+            return function(x, *more) * 2
+
+        return inner
+
+    def base(x, k=1):
+        """A text."""
+        return x + k
+
+    def f(x):
+        g = decorated(base)
+        h = decorated(lambda t: t * 3)
+        return g(x), h(x, *()), g.__name__, g.__doc__, g.__qualname__, g.__wrapped__ is base
+
+    check_function(f, vectors(4), promise=ONE_ENTRY)
+
+    def gives(x):
+        return decorated(lambda t: t * x)
+
+    tested = compiled(gives)
+    for seed in range(4):
+        x = rnd(seed, 3)
+        made = tested(x)
+        assert made.__name__ == "<lambda>"
+        assert torch.equal(made(x), x * x * 2) and torch.equal(made.__wrapped__(x), x * x)

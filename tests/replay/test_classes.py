@@ -880,3 +880,65 @@ def test_user_equality_and_hash_decide_dict_lookups(kind):
         return f
 
     check(make, [call(rnd(i, 3), n) for i, n in enumerate([1, 1, 2, 3, 1, 2])])
+
+
+class Ratio(float, enum.Enum):
+    HALF = 0.5
+    TWO = 2.0
+
+
+def test_members_that_are_strings_or_numbers_are_compared_by_their_value():
+    def f(x, name, level, ratio, n, text):
+        flags = [name == "sin", name != "sin", "cos" == name, name == text, name < "d", name in ("sin", "x")]
+        flags += [level == 1, level >= Level.HIGH, level < n, n <= level, ratio < 1, level == ratio * 2, -level < 0]
+        value = x * ratio * level + level * 2 - (1 - level) + level // 2 + n**level + (level or 7)
+        return value, flags, name + "!", level % 3, name == OpName.SIN, "%s" % text, {"sin": 1}.get(name)
+
+    cases = [(OpName.SIN, Level.LOW, Ratio.HALF, 1, "sin"), (OpName.COS, Level.HIGH, Ratio.TWO, 5, "cos")]
+    check_function(f, [call(rnd(i, 3), *cases[0]) for i in range(4)], promise=ONE_ENTRY)
+    check_function(f, [call(rnd(i, 3), *cases[i % 2]) for i in range(6)])
+
+
+def test_a_class_attribute_that_a_python_descriptor_gives():
+    class Lazy:
+        def __init__(self, function):
+            self.function = function
+
+        def __get__(self, instance, owner=None):
+            return self if instance is None else self.function(instance)
+
+    class WithProperty(Lazy, property):
+        def __init__(self, function):
+            property.__init__(self, function)
+
+        def __get__(self, instance, owner=None):
+            return WithProperty(lambda x: x) if instance is None else 3.0
+
+    class Holder:
+        a = Lazy(lambda self: 2.0)
+        b = WithProperty(lambda self: 3.0)
+
+    def f(x):
+        h = Holder()
+        return x * h.a + h.b, isinstance(type(h).a, Lazy), isinstance(Holder.b, property), isinstance(Holder.b, Lazy)
+
+    check_function(f, vectors(4), promise=ONE_ENTRY)
+
+
+def test_members_of_enums_as_keys_of_dicts_that_existed_before():
+    def make():
+        scales = {OpName.SIN: 2.0, OpName.COS: 3.0}
+        colors, levels, mixed = {Color.RED: 1.0}, {Level.LOW: 4.0}, {"sin": 7.0, 1: 8.0}
+
+        def f(x, color, change):
+            if change:
+                colors[Color.GREEN] = colors[Color.RED] + 1
+            known = color in colors, Color.GREEN in colors
+            y = x * scales[OpName.SIN] + levels[Level.LOW] * mixed[OpName.SIN]
+            return y + mixed[Level.LOW] + colors[color], known
+
+        f.colors = colors
+        return f
+
+    check(make, [call(rnd(i, 3), Color.RED, False) for i in range(4)], promise=ONE_ENTRY)
+    check(make, [call(rnd(i, 3), Color.RED, i in (2, 4)) for i in range(7)], post=lambda f: f.colors)

@@ -3,6 +3,7 @@
 import collections
 import copy
 import heapq
+import inspect
 import itertools
 import string
 
@@ -560,5 +561,96 @@ def test_named_fields_star_arguments_and_repeats_are_one_entry():
         repeated = tuple(itertools.repeat(x, 3))
         keys = {x.shape[0]: 1}.keys()
         return pair.first + pair.second, total(*x.shape), total(*(y for y in (x, x * 2))), total(*keys), sizes, repeated
+
+    check_function(f, vectors(4), promise=ONE_ENTRY)
+
+
+def test_sets_are_combined_and_compared():
+    def f(x, d):
+        names = {k for k in d}
+        both, only, either = names & {"x", "q"}, names - {"x"}, names ^ {"x", "z"}
+        flags = [names >= both, d.keys() == {"x", "q"}, names == {"x", "q"}, both < names]
+        count = len(both) + 10 * len(only) + 100 * len(d.keys() - {"x"}) + 1000 * len(d.keys() & names)
+        for name in sorted(either):
+            count += len(name)
+        return x + count, flags, both | frozenset("r"), len(frozenset(names) | {"r"}), sorted(only)
+
+    check_function(f, [call(rnd(i, 3), {"x": 1, "q": i}) for i in range(4)], promise=ONE_ENTRY)
+    check_function(f, [call(rnd(i, 3), {"x": 1, "q": 2} if i % 2 else {"x": i, "w": 3, "q": 1}) for i in range(6)])
+
+
+def test_signatures_are_asked_for_their_parameters():
+    def target(x, mask=None, *, scale=1.0):
+        return x * scale
+
+    def f(x, **options):
+        parameters = inspect.signature(target).parameters
+        names = set(parameters.keys())
+        options = {k: v for k, v in options.items() if k in names}
+        defaults = [p.name for p in parameters.values() if p.default is not inspect.Parameter.empty]
+        kinds = {k: p.kind.name for k, p in parameters.items()}
+        facts = len(parameters), "mask" in parameters, parameters["scale"].default, parameters.get("no") is None
+        return target(x, **options), defaults, kinds, facts
+
+    check_function(f, [call(rnd(i, 3), scale=2.0, other=1) for i in range(4)], promise=ONE_ENTRY)
+
+
+def test_a_dict_whose_values_were_replaced_still_has_its_keys():
+    def make():
+        table = {"a": torch.ones(3), "b": torch.zeros(3)}
+
+        def f(x, more):
+            old = table["a"]
+            table["a"] = x
+            table["b"] = table["b"] + 1
+            if more:
+                table[f"c{len(table)}"] = x
+            names = list(table.keys())
+            total = sum(table.values())
+            table["a"] = old
+            return total, names, len(table), sorted(table)
+
+        f.table = table
+        return f
+
+    check(make, [call(rnd(i, 3), False) for i in range(4)], promise=ONE_ENTRY, post=lambda f: f.table)
+    check(make, [call(rnd(i, 3), i in (2, 4)) for i in range(6)], post=lambda f: f.table)
+
+
+def test_a_dict_with_tensors_as_keys_shows_its_values():
+    def f(x, y):
+        names = {}
+        for name, tensor in (("x", x), ("y", y), ("again", x)):
+            names.setdefault(tensor, []).append(name) if tensor in names else names.update({tensor: [name]})
+        return x + y, [len(group) for group in names.values()]
+
+    check_function(f, [call(rnd(i, 3), rnd(i + 9, 3)) for i in range(4)])
+
+
+class Named(collections.OrderedDict):
+    pass
+
+
+def test_an_ordered_dict_is_read_in_its_own_order():
+    def make():
+        moved = Named(a=1.0, b=2.0, c=3.0)
+        moved.move_to_end("a")
+        return lambda x, d: (x * sum(moved.values()), list(moved), list(d.items()), [k for k in d], len(d))
+
+    def given(i, is_moved):
+        d = Named(p=i, q=2)
+        if is_moved:
+            d.move_to_end("p")
+        return call(rnd(i, 3), d)
+
+    check(make, [given(i, False) for i in range(4)], promise=ONE_ENTRY)
+    check(make, [given(i, i > 2) for i in range(6)])
+
+
+def test_dict_fromkeys_and_starred_unpacking_of_sizes():
+    def f(x):
+        batch, *rest = x[None].shape
+        first, *middle, last = x[None, None].size()
+        return dict.fromkeys(("u", "v", "u"), x), dict.fromkeys([1, True, 2]), batch, rest, first, middle, last
 
     check_function(f, vectors(4), promise=ONE_ENTRY)

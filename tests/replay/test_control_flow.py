@@ -349,3 +349,93 @@ def test_state_machine_over_strings():
         return Machine().step
 
     check(make, vectors(9), post=lambda m: m.__self__.state)
+
+
+def test_loops_that_are_entered_in_their_middle_go_on():
+    """Behind a call that is not recorded the iterator is an object that existed before."""
+    import bisect
+    import collections
+
+    def make():
+        ordered = collections.OrderedDict(a=1.0, b=2.0, c=3.0)
+
+        def f(x, table):
+            for a, b in zip([1, 2, 3], (4, 5, 6, 7)):
+                bisect.insort([], 1)
+                x = x * a + b
+            for i, (key, value) in enumerate(table.items()):
+                bisect.insort([], 1)
+                x = x + i + value + len(key)
+            for value in ordered.values():
+                bisect.insort([], 1)
+                x = x + value
+            shared = iter([1, 2, 3])
+            for a, b in zip(shared, [5]):
+                bisect.insort([], 1)
+                x = x + a * b
+            return x, list(shared)
+
+        return f
+
+    check(make, [call(rnd(i, 3), {"a": 1, "bb": 2, "c": i}) for i in range(6)])
+    check(make, [call(rnd(i, 3), dict.fromkeys("abcdefg"[: 2 + i % 3], 1)) for i in range(9)])
+
+
+def test_a_dict_that_grows_in_a_loop_raises_as_in_eager():
+    import bisect
+
+    def f(x, table):
+        for key in table:
+            bisect.insort([], 1)
+            x = x + 1
+            if key == 3:
+                table[77] = 1
+        return x
+
+    check_function(f, [call(rnd(i, 3), dict.fromkeys(range(2 + i % 3), 1)) for i in range(9)])
+
+
+def test_the_identity_of_things_of_different_types_needs_no_exit():
+    missing = object()
+
+    def f(x):
+        y = x * 2
+        z = missing if y is missing else y
+        return z + 1 if z is not missing else x
+
+    check_function(f, vectors(4), promise=ONE_ENTRY)
+
+
+def test_map_is_taken_from_one_by_one():
+    def f(x):
+        q, k, v = map(lambda t: t.view(2, -1), (x, x * 2, x + 1))
+        total = sum(map(lambda a, b: a * b, (q, k), [k, v, q]))
+        texts = map(str, [1, 2, 3])
+        first, rest = next(texts), list(texts)
+        numbers = iter([1, 2, 3, 4])
+        tens = map(lambda i: i * 10, numbers)
+        shared = next(tens), next(numbers), list(tens)
+        return total, list(map(len, ([1], "ab"))), first, rest, shared, tuple(map(int, ("1", "2")))
+
+    check_function(f, vectors(4, (4,)), promise=ONE_ENTRY)
+
+
+def test_exits_in_the_middle_of_a_map():
+    import bisect
+
+    def f(x):
+        found = list(map(lambda t: t * 2 if t.sum() > 0 else t, [x, -x, x + 1]))
+        for t in map(lambda t: (bisect.insort([], 1), t * 3)[1], [x, -x]):
+            found.append(t)
+        left = map(lambda t: t + 1, [x, x * 2])
+        bisect.insort([], 1)
+        found += left
+        try:
+            found.append(list(map(lambda t: 1 / 0, [x])))
+        except ZeroDivisionError as error:
+            found.append(str(error))
+        for i, t in enumerate(map(lambda t: t - 1, [x, x * 2])):
+            found.append(t * i)
+        return found + [a + b for a, b in zip(map(torch.sin, [x, x]), [x, x * 2])]
+
+    check_function(f, vectors(8, (4,)))

@@ -625,3 +625,21 @@ def test_sizes_given_as_tensors_are_known_late():
 
     calls = [call(rnd(k, 6), torch.tensor(v), torch.tensor(0)) for k, v in enumerate([2, 2, 3, 3, 5])]
     check_function(f, calls)
+
+
+def test_a_number_is_looked_for_in_a_tensor():
+    def f(x, n):
+        y = x + 1 if n in x[:2] else x * 2
+        return y, 100.0 in x, x[0] in x
+
+    check_function(f, [call(torch.arange(3.0), 1) for _ in range(4)], promise=ONE_ENTRY)
+    check_function(f, [call(torch.arange(3.0) + i % 2 * 2, 1) for i in range(6)])
+
+
+def test_numbers_in_tensors_are_formatted():
+    def f(x):
+        if x.shape[0] > 100:
+            raise ValueError(f"found {x.sum()}")
+        return f"{x.sum():.3f}", f"of {x.shape[0]}", x + 1
+
+    check_function(f, vectors(4), promise=ONE_ENTRY)

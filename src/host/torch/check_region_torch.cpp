@@ -289,8 +289,10 @@ class Checker {
         tangents.push_back(make_tangent(output));
       }
     }
-    for (const at::Tensor& leaf : leaves) {
-      if (leaf.defined() && leaf.requires_grad()) ends.push_back(torch::autograd::impl::gradient_edge(leaf));
+    for (size_t i = 0; i < leaves.size(); i++) {
+      // One that is written to may require gradients only since then: it is a result, not an end.
+      const bool is_end = leaves[i].defined() && THPVariable_Unpack(originals_[i]).requires_grad();
+      if (is_end) ends.push_back(torch::autograd::impl::gradient_edge(leaves[i]));
     }
     if (roots.empty() || ends.empty()) return;
     PyThreadState* thread = PyEval_SaveThread();

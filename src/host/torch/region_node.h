@@ -32,7 +32,7 @@ struct RegionOutput {
   // As eager's: of views, and of a Value, which may be computed with other strides.
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
-  int64_t offset = 0;
+  int64_t offset = 0;  // of views: behind the beginning of what they are a view of, which may begin elsewhere now
   // Of a view that gradients flow through: eager's calls, so that its history, and the gradient's strides, are eager's.
   // Without it, as_strided makes the view.
   std::shared_ptr<const BoxedProgram> view;
@@ -77,6 +77,7 @@ struct RegionPlan {
   std::vector<RegionSaved> saved;       // in the order of the backward program's inputs
   std::vector<uint32_t> version_bumps;  // of each input
   std::vector<uint8_t> has_gradient;    // of each input: gradients can flow to it at all
+  std::vector<uint8_t> needs_copy;      // of each input: it is written to, and differentiating twice needs what it was
   EntryState entry_state;
 };
 

@@ -73,6 +73,7 @@ class RegionNode : public Node {
 
   void release_variables() override {
     const std::lock_guard lock(mutex_);
+    copies_.clear();
     for (SavedVariable& saved : saved_) saved.reset_data();
     is_released_ = true;
   }
@@ -107,6 +108,16 @@ class RegionNode : public Node {
   }
 
   void keep_rng_state(at::Tensor state) { rng_state_ = std::move(state); }
+
+  // In front of the forward program: what inputs were that it writes to.
+  void keep_copies(const std::vector<at::Tensor>& inputs) {
+    const RegionPlan& plan = code_->plan();
+    const at::AutoDispatchBelowADInplaceOrView below;
+    copies_.resize(inputs.size());
+    for (const RegionEffect& effect : plan.effects) {
+      if (plan.needs_copy[effect.input] != 0) copies_[effect.input] = inputs[effect.input].clone();
+    }
+  }
 
   variable_list apply(variable_list&& tangents) override {
     const std::lock_guard lock(mutex_);
@@ -177,27 +188,56 @@ class RegionNode : public Node {
     return tensor;
   }
 
+  // What an input that is written to was, with the history that it had: another tensor, since it is written to again.
+  at::Tensor take_written_input(size_t index) {
+    at::Tensor tensor;
+    {
+      const at::AutoDispatchBelowADInplaceOrView below;
+      if (index < copies_.size() && copies_[index].defined()) {
+        tensor = copies_[index].clone();
+      } else {
+        const auto input = weak_inputs_[index].lock();
+        TORCH_CHECK(input.defined(), "input ", index,
+                    " of a compiled region was freed; differentiating twice needs it");
+        tensor = at::Tensor(input).detach().clone();
+      }
+    }
+    if (requires_grad_[index] != 0 && next_edge(index).is_valid()) {
+      torch::autograd::impl::set_gradient_edge(tensor, next_edge(index));
+    }
+    return tensor;
+  }
+
   // By running the callables again under autograd; with create_graph=True, what eager would record now.
   variable_list differentiate_again(const BackwardKey& key, const variable_list& tangents) {
     const RegionPlan& plan = code_->plan();
-    TORCH_CHECK(plan.effects.empty() && plan.gradients.empty(),
-                "a compiled region that writes to its inputs cannot be differentiated twice");
+    bool is_plain = plan.gradients.empty();
+    std::vector<uint8_t> is_written(plan.input_count, 0);
+    for (const RegionEffect& effect : plan.effects) {
+      is_written[effect.input] = 1;
+      is_plain = is_plain && effect.kind != RegionEffect::Kind::SetData;
+    }
+    TORCH_CHECK(is_plain, "a compiled region that gives its inputs other memory cannot be differentiated twice");
     std::vector<at::Tensor> inputs;
-    for (size_t i = 0; i < plan.input_count; i++) inputs.push_back(take_input(i));
-    std::vector<at::Tensor> outputs;
-    run_again(inputs, outputs);
-    torch::autograd::edge_list roots, leaves;
-    variable_list seeds;
-    for (size_t i = 0; i < tangents.size(); i++) {
-      if (!tangents[i].defined()) continue;
-      roots.push_back(torch::autograd::impl::gradient_edge(outputs[plan.differentiable[i].index]));
-      seeds.push_back(tangents[i]);
+    for (size_t i = 0; i < plan.input_count; i++) {
+      inputs.push_back(is_written[i] != 0 ? take_written_input(i) : take_input(i));
     }
     std::vector<size_t> places;
+    torch::autograd::edge_list leaves;  // taken now: what is written to gets another history
     for (size_t i = 0; i < inputs.size(); i++) {
       if (key.is_needed[i] == 0) continue;
       places.push_back(i);
-      leaves.push_back(torch::autograd::impl::gradient_edge(inputs[i]));
+      leaves.push_back(is_written[i] != 0 ? next_edge(i) : torch::autograd::impl::gradient_edge(inputs[i]));
+    }
+    std::vector<at::Tensor> outputs;
+    run_again(inputs, outputs);
+    torch::autograd::edge_list roots;
+    variable_list seeds;
+    for (size_t i = 0; i < tangents.size(); i++) {
+      if (!tangents[i].defined()) continue;
+      const RegionDifferentiable& result = plan.differentiable[i];
+      roots.push_back(torch::autograd::impl::gradient_edge((result.is_input ? inputs : outputs)[result.index]));
+      seeds.push_back(tangents[i]);
     }
     variable_list gradients(plan.input_count);
     const variable_list found = torch::autograd::Engine::get_default_engine().execute(
@@ -233,6 +273,7 @@ class RegionNode : public Node {
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> weak_inputs_;
   std::vector<uint32_t> input_versions_;
   std::vector<uint8_t> requires_grad_;
+  std::vector<at::Tensor> copies_;  // of inputs that are written to
   at::Tensor rng_state_;
   bool is_released_ = false;
 };
@@ -254,6 +295,7 @@ class RegionCall {
       }
       node->set_next_edges(std::move(edges));
       if (plan_.is_random) node->keep_rng_state(get_rng_state());
+      node->keep_copies(inputs_);
     }
     ValueList arguments;
     for (const at::Tensor& input : inputs_) arguments.values().list.emplace_back(input);
@@ -344,7 +386,7 @@ class RegionCall {
       output.view->run_with_autograd(std::move(bases), views);
       return views.values().list[0].toTensor();
     }
-    at::Tensor result = base.as_strided(output.sizes, output.strides, output.offset);
+    at::Tensor result = base.as_strided(output.sizes, output.strides, base.storage_offset() + output.offset);
     return !output.requires_grad && result.requires_grad() ? result.detach() : result;
   }
 
