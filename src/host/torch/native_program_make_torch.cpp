@@ -135,11 +135,6 @@ class Maker {
 
   // --- products by oneDNN
 
-  static bool is_one(const Argument& argument) {
-    return (argument.kind == ArgumentKind::Int && argument.number == 1) ||
-           (argument.kind == ArgumentKind::Float && argument.real == 1);
-  }
-
   const NativeSlot* find_tensor(const Argument& argument) const {
     if (argument.kind != ArgumentKind::Slot) return nullptr;
     const NativeSlot& slot = made_.slots[static_cast<size_t>(argument.number)];
@@ -157,14 +152,8 @@ class Maker {
   }
 
   bool is_product(const Step& source, const std::vector<Argument>& arguments) const {
-    const bool has_bias = source.op == "aten::addmm.out" || source.op == "aten::baddbmm.out";
-    if (!has_bias && source.op != "aten::mm.out" && source.op != "aten::bmm.out") return false;
-    if (arguments.size() != (has_bias ? 6 : 3)) return false;
-    if (has_bias && (!is_one(arguments[3]) || !is_one(arguments[4]) || find_tensor(arguments[0]) == nullptr))
-      return false;
-    const NativeSlot* a = find_tensor(arguments[has_bias ? 1 : 0]);
-    const NativeSlot* b = find_tensor(arguments[has_bias ? 2 : 1]);
-    const NativeSlot* out = find_tensor(arguments.back());
+    if ((source.op != "aten::mm.out" && source.op != "aten::bmm.out") || arguments.size() != 3) return false;
+    const NativeSlot *a = find_tensor(arguments[0]), *b = find_tensor(arguments[1]), *out = find_tensor(arguments[2]);
     for (const NativeSlot* slot : {a, b, out}) {
       if (slot == nullptr || slot->dtype != c10::ScalarType::Float || slot->sizes.size() < 2 || slot->sizes.size() > 3)
         return false;

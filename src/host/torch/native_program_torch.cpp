@@ -206,15 +206,13 @@ class Runner {
     stack.clear();
   }
 
-  // mm(a, b, out), addmm(bias, a, b, beta, alpha, out). False: not as these tensors are.
+  // mm(a, b, out), bmm likewise. False: not as these tensors are.
   bool multiply(const NativeStep& step) {
     torch::jit::Stack& stack = run_.stack;
-    const bool has_bias = stack.size() > 3;
-    const at::Tensor &a = stack[has_bias ? 1 : 0].toTensor(), &b = stack[has_bias ? 2 : 1].toTensor();
+    const at::Tensor &a = stack[0].toTensor(), &b = stack[1].toTensor(), &out = stack[2].toTensor();
     if (a.is_neg() || b.is_neg()) return false;
-    const at::Tensor& out = stack.back().toTensor();
-    if (has_bias) out.copy_(stack[0].toTensor().expand_as(out));
-    step.product(a, b, out, has_bias ? 1.0F : 0.0F, 1.0F);
+    // Never with a beta: oneDNN's sum of product and old contents writes behind the end (one row, 2048 x 2048).
+    step.product(a, b, out, 0.0F, 1.0F);
     stack.clear();
     return true;
   }
