@@ -413,7 +413,7 @@ class AotRegion final : public entry::RegionRunner {
 
   base::Result<std::shared_ptr<aot::TracedCode>> make_code(Variant& variant, std::span<const aot::RegionInput> inputs) {
     const host::EntryState state = host::EntryState::capture();
-    const bool is_native = context_.is_native() && find_native_engine();
+    const bool is_native = context_.is_native() && find_native_engine(context_.options);
     if (!is_native) {
       return aot::make_traced_code(context_.trace_context(), variant.nodes, inputs, state,
                                    std::make_shared<aot::BoxedMaker>());
@@ -430,6 +430,10 @@ class AotRegion final : public entry::RegionRunner {
       base::write_message(context_.name + ": a kernel could not be compiled, PyTorch's run instead: " + counts.failure);
     }
     context_.statistics.failed_kernels += counts.failed_kernels;
+    context_.statistics.compiled_kernels += counts.code.compiled;
+    context_.statistics.cached_kernels += counts.code.cached;
+    context_.statistics.cache_misses += counts.code.cache_misses;
+    context_.statistics.damaged_cache_files += counts.code.damaged_files;
     return code;
   }
 
@@ -442,7 +446,7 @@ class AotRegion final : public entry::RegionRunner {
 
   std::string describe(const aot::TracedCode::Counts& counts) const {
     std::string text = "a graph of " + std::to_string(counts.inference_instructions) + " operations";
-    if (context_.is_native()) text += " of PyTorch's: this build has no code generator";
+    if (context_.is_native()) text += " of PyTorch's: this build has no LLVM (cpu_codegen=cpp needs none)";
     return text;
   }
 

@@ -101,7 +101,7 @@ void log_plan(const schedule::Plan& plan) {
 
 base::Result<std::unique_ptr<host::RegionProgram>> NativeMaker::make(const graph::Graph& graph,
                                                                      const host::TraceConstants& constants) {
-  auto engine = find_native_engine();
+  auto engine = find_native_engine(options_);
   if (!engine) return engine.unsupported();
   schedule::Options options;
   options.keep_rounding = options_.numerics == base::Numerics::Eager;
@@ -110,7 +110,7 @@ base::Result<std::unique_ptr<host::RegionProgram>> NativeMaker::make(const graph
   if (!plan) return plan.unsupported();
   inject_fault(plan.value());
   const uint64_t planned = now_ns();
-  auto functions = engine.value()->compile(plan.value().kernels);
+  auto functions = engine.value()->compile(plan.value().kernels, find_code_cache(options_), counts_.code);
   if (!functions) {
     // One kernel that cannot be made: torch's kernels run the graph.
     ++counts_.failed_kernels;

@@ -13,11 +13,10 @@ namespace reprise::driver {
 /// Of all programs that one maker made.
 struct NativeCounts {
   uint32_t programs = 0;
-  uint32_t native_ops = 0;      // graph nodes inside kernels
-  uint32_t extern_ops = 0;      // graph nodes that are library calls
-  uint32_t kernels = 0;         // launches
-  uint32_t compiled = 0;        // kernels compiled for it
-  uint32_t found = 0;           // kernels that were loaded already
+  uint32_t native_ops = 0;  // graph nodes inside kernels
+  uint32_t extern_ops = 0;  // graph nodes that are library calls
+  uint32_t kernels = 0;     // launches
+  CodeCounts code;
   uint32_t failed_kernels = 0;  // programs without kernels because one of them could not be compiled
   uint64_t schedule_ns = 0;
   uint64_t codegen_ns = 0;
