@@ -21,10 +21,11 @@ class BackgroundWorker {
   BackgroundWorker(const BackgroundWorker&) = delete;
   BackgroundWorker& operator=(const BackgroundWorker&) = delete;
 
-  void add(std::function<void()> job) {
+  // Urgent jobs go in front of the others.
+  void add(std::function<void()> job, bool is_urgent = false) {
     const std::lock_guard lock(queue_mutex_);
     if (is_stopped_) return;
-    queue_.push_back(std::move(job));
+    (is_urgent ? urgent_ : queue_).push_back(std::move(job));
     if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
     work_.notify_one();
   }
@@ -42,6 +43,7 @@ class BackgroundWorker {
     {
       const std::lock_guard lock(queue_mutex_);
       is_stopped_ = true;
+      urgent_.clear();
       queue_.clear();
     }
     work_.notify_all();
@@ -52,10 +54,11 @@ class BackgroundWorker {
   void work() {
     std::unique_lock lock(queue_mutex_);
     for (;;) {
-      work_.wait(lock, [&] { return is_stopped_ || !queue_.empty(); });
+      work_.wait(lock, [&] { return is_stopped_ || !urgent_.empty() || !queue_.empty(); });
       if (is_stopped_) return;
-      std::function<void()> job = std::move(queue_.front());
-      queue_.pop_front();
+      std::deque<std::function<void()>>& queue = urgent_.empty() ? queue_ : urgent_;
+      std::function<void()> job = std::move(queue.front());
+      queue.pop_front();
       lock.unlock();
       {
         const std::lock_guard busy(job_mutex_);
@@ -69,7 +72,7 @@ class BackgroundWorker {
   std::mutex job_mutex_;  // held while the thread does something; before queue_mutex_
   std::mutex queue_mutex_;
   std::condition_variable work_;
-  std::deque<std::function<void()>> queue_;
+  std::deque<std::function<void()>> urgent_, queue_;
   std::thread thread_;
   bool is_stopped_ = false;
 };

@@ -68,6 +68,8 @@ std::shared_ptr<toolchain::CodeCache> find_code_cache(const base::Options& optio
   return cache->is_usable() ? cache : nullptr;
 }
 
+void run_in_background(std::function<void()> job) { get_engines().worker.add(std::move(job), true); }
+
 std::shared_ptr<toolchain::LoadedCode> load_cached(toolchain::CodeCache* cache, toolchain::Linker& linker,
                                                    const base::Hash128& key, uint32_t kernels, CodeCounts& counts) {
   if (cache == nullptr) return nullptr;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,14 @@ struct CodeCounts {
   uint32_t cached = 0;         // in the cache
   uint32_t cache_misses = 0;   // not in the cache
   uint32_t damaged_files = 0;  // of the cache
+
+  void add(const CodeCounts& other) {
+    compiled += other.compiled;
+    found += other.found;
+    cached += other.cached;
+    cache_misses += other.cache_misses;
+    damaged_files += other.damaged_files;
+  }
 };
 
 class NativeEngine {
@@ -46,6 +55,8 @@ class NativeEngine {
 base::Result<NativeEngine*> find_native_engine(const base::Options& options);
 /// The cache that options ask for; nullptr: none, or one that cannot be used. Needs the GIL.
 std::shared_ptr<toolchain::CodeCache> find_code_cache(const base::Options& options);
+/// A job without Python objects for the thread of this process, in front of the second tiers. Needs the GIL.
+void run_in_background(std::function<void()> job);
 
 /// Code of a kind from the cache, loaded; nullptr: it must be made. Counts `kernels`.
 std::shared_ptr<toolchain::LoadedCode> load_cached(toolchain::CodeCache* cache, toolchain::Linker& linker,
