@@ -60,7 +60,7 @@ class AotRegion final : public entry::RegionRunner {
       variant = make_variant(operands);
     }
     if (variant != nullptr && variant->is_pending) {
-      if (!variant->native->is_ready()) return run_nodes(*variant->nodes, operands, results);
+      if (!variant->native->is_ready()) return run_nodes(*variant->nodes, variant->symbolic, operands, results);
       if (!finish(*variant)) {
         varying_ = symbolic_;
         return false;
@@ -78,7 +78,7 @@ class AotRegion final : public entry::RegionRunner {
     }
     std::vector<PyObject*> inputs = std::exchange(inputs_, {}), outputs = std::exchange(outputs_, {});
     inputs.assign(operands, operands + tensor_count());
-    for (int32_t i : symbolic_) inputs.push_back(operands[tensor_count() + static_cast<size_t>(i)]);
+    for (int32_t i : variant->symbolic) inputs.push_back(operands[tensor_count() + static_cast<size_t>(i)]);
     if (needs_check(*variant) && !check(*variant, inputs)) {
       inputs_ = std::move(inputs);
       return false;
@@ -118,9 +118,10 @@ class AotRegion final : public entry::RegionRunner {
  private:
   struct Variant {
     bool is_checked = false;
-    bool is_pending = false;     // its code is being compiled
-    std::vector<int64_t> key;    // the sizes it is for: see make_key
-    int32_t refused_guard = -1;  // there is no code: this fact does not hold for these sizes
+    bool is_pending = false;        // its code is being compiled
+    std::vector<int32_t> symbolic;  // numbers that are inputs of it
+    std::vector<int64_t> key;       // the sizes it is for: see make_key
+    int32_t refused_guard = -1;     // there is no code: this fact does not hold for these sizes
     uint64_t last_used = 0;
     InputFacts facts;
     std::shared_ptr<RegionNodes> nodes;
@@ -255,12 +256,13 @@ class AotRegion final : public entry::RegionRunner {
   bool run_live(PyObject* const* operands, PyObject** results) {
     const std::span<PyObject* const> numbers(operands + tensor_count(), number_count());
     RegionNodes nodes(entry_, step_, numbers, symbolic_);
-    return run_nodes(nodes, operands, results);
+    return run_nodes(nodes, std::vector<int32_t>(symbolic_), operands, results);
   }
 
-  bool run_nodes(RegionNodes& nodes, PyObject* const* operands, PyObject** results) {
+  bool run_nodes(RegionNodes& nodes, const std::vector<int32_t>& symbolic, PyObject* const* operands,
+                 PyObject** results) {
     std::vector<PyObject*> inputs(operands, operands + tensor_count()), outputs;
-    for (int32_t i : symbolic_) inputs.push_back(operands[tensor_count() + static_cast<size_t>(i)]);
+    for (int32_t i : symbolic) inputs.push_back(operands[tensor_count() + static_cast<size_t>(i)]);
     if (!nodes.call(inputs, nullptr, outputs)) {
       PyErr_Clear();  // it raises again where the frames go on
       return false;
@@ -300,6 +302,7 @@ class AotRegion final : public entry::RegionRunner {
     auto made = std::make_shared<Variant>();
     Variant& variant = *made;
     const std::span<PyObject* const> numbers(operands + tensor_count(), number_count());
+    variant.symbolic = symbolic_;
     variant.nodes = std::make_shared<RegionNodes>(entry_, step_, numbers, symbolic_);
     std::vector<aot::RegionInput> inputs = list_region_inputs(operands, tensor_count());
     for (PyObject* number : numbers) {
@@ -325,7 +328,7 @@ class AotRegion final : public entry::RegionRunner {
     auto code = make_code_or_report(variant, inputs);
     if (!code && (variant.refused_guard = variant.nodes->take_refused_guard()) >= 0) {
       PyErr_Clear();
-      variants_.push_back(made);
+      keep(made);
       return made;
     }
     if (!code) {
@@ -351,8 +354,13 @@ class AotRegion final : public entry::RegionRunner {
     } else if (!finish(variant)) {
       return nullptr;
     }
-    variants_.push_back(made);
+    keep(made);
     return made;
+  }
+
+  // Another thread may have seen a number vary while this one traced: then the code is for this run alone.
+  void keep(const std::shared_ptr<Variant>& variant) {
+    if (variant->symbolic == symbolic_) variants_.push_back(variant);
   }
 
   // PyTorch's kernels may run the region in the meantime: nothing can go wrong half-way (no fact to decide, nothing

@@ -44,8 +44,10 @@ std::optional<std::vector<std::uint8_t>> read_file(const std::string& path) {
 
 }  // namespace
 
-CodeCache::CodeCache(const std::string& folder) : folder_(folder + "/" + get_build_identity()) {
+CodeCache::CodeCache(const std::string& given) {
   std::error_code error;
+  const std::string folder = std::filesystem::absolute(given, error).string();
+  folder_ = folder + "/" + get_build_identity();
   const bool is_new = !std::filesystem::exists(folder, error);
   std::filesystem::create_directories(folder_, error);
   if (error) {
@@ -65,6 +67,7 @@ CodeCache::CodeCache(const std::string& folder) : folder_(folder + "/" + get_bui
 
 void CodeCache::give_up(const std::string& error) {
   is_usable_ = false;
+  if (has_told_.exchange(true)) return;
   base::write_message("cache: cannot write to " + folder_ + ": " + error + "; code is not kept");
 }
 

@@ -22,7 +22,7 @@ namespace reprise::toolchain {
 
 class REPRISE_EXPORT CodeCache {
  public:
-  // Makes the folder (for this user alone) and tries to write to it.
+  // Makes the folder (for this user alone) and tries to write to it. A relative path is one from here.
   explicit CodeCache(const std::string& folder);
   CodeCache(const CodeCache&) = delete;
   CodeCache& operator=(const CodeCache&) = delete;
@@ -39,6 +39,7 @@ class REPRISE_EXPORT CodeCache {
 
   std::string folder_;
   std::atomic<bool> is_usable_ = false;
+  std::atomic<bool> has_told_ = false;
 };
 
 // The linker's build id of this library; of its file's size and time where it has none.

@@ -58,6 +58,16 @@ TEST("what one cache stores another finds") {
   EXPECT_EQ(std::distance(fs::directory_iterator(get_file(folder, code).parent_path()), {}), 1);
 }
 
+TEST("a relative path stays where it was") {
+  const fs::path folder = make_folder("relative"), old = fs::current_path();
+  fs::create_directories(folder);
+  fs::current_path(folder);
+  toolchain::CodeCache cache("below");
+  fs::current_path(old);
+  cache.store(make_code(1));
+  EXPECT(fs::exists(get_file(folder / "below", make_code(1))));
+}
+
 TEST("damaged, truncated and foreign files are no answer, and are removed") {
   const fs::path folder = make_folder("damaged");
   toolchain::CodeCache cache(folder.string());

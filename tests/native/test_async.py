@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -183,6 +184,41 @@ def test_what_is_dropped_while_it_is_compiled(end):
     for _ in range(2):
         check(compiled, program, x)
     wait_until_native(compiled, Call(compiled, program, x))
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_threads_that_give_other_numbers(is_async):
+    """One thread traces while another finds that a number varies."""
+    for seed in range(6):
+        body = make_program(20 + seed, 2)
+
+        def program(x, n):
+            a, b = body(x * n)
+            return a + n, b
+
+        compiled = reprise.compile(program, options={"async_compile": is_async})
+        errors = []
+
+        def work(index):
+            try:
+                for i in range(60):
+                    x = torch.full((3, 4), float(i))
+                    for got, want in zip(compiled(x, float(index)), program(x, float(index))):
+                        torch.testing.assert_close(got, want)
+            except BaseException as error:  # noqa: BLE001
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-5)
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            sys.setswitchinterval(interval)
+        assert not errors
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
