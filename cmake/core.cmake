@@ -21,6 +21,7 @@ function(reprise_add_core name folder)
   if(NOT REPRISE_SANITIZE)  # the sanitizer's functions are in the executable, not in a library
     target_link_options(${name} PRIVATE -Wl,--no-undefined)
   endif()
+  target_link_options(${name} PRIVATE -Wl,--build-id)  # which code in a cache is of this build
 endfunction()
 
 if(REPRISE_LLVM)

@@ -57,6 +57,7 @@ class REPRISE_EXPORT CpuCompiler {
 // Of a vector register: 64 with AVX-512, else 32. What kernel::prepare() is given.
 REPRISE_EXPORT int get_register_bytes(const CpuTarget& target);
 REPRISE_EXPORT bool has_code_generator();
+// REPRISE_TEST_CPU=avx2 in the environment hides AVX-512.
 REPRISE_EXPORT CpuTarget get_host_target();
 REPRISE_EXPORT base::Result<std::unique_ptr<CpuCompiler>> make_cpu_compiler(const CpuTarget& target);
 

@@ -1,7 +1,6 @@
 #include "driver/aot_region.h"
 
 #include <algorithm>
-#include <bit>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "driver/native_maker.h"
+#include "driver/region_inputs.h"
 #include "driver/region_nodes.h"
 #include "guards/facts.h"
 #include "host/torch/check_region.h"
@@ -27,13 +27,6 @@ constexpr size_t kMaxVariants = 4;  // for one choice of sizes
 constexpr size_t kMaxSizes = 64;    // that code is kept for; then the one used least recently goes
 constexpr size_t kMaxSeen = 4096;   // sizes that are remembered without code
 constexpr int kMaxFailures = 3;
-
-/// What the code relies on and no guard of the entry states.
-struct InputFacts {
-  std::vector<uint32_t> first_of;  // the first input over the same storage
-  std::vector<uint8_t> is_leaf;
-  std::vector<uint8_t> is_view;
-};
 
 class AotRegion final : public entry::RegionRunner {
  public:
@@ -66,6 +59,13 @@ class AotRegion final : public entry::RegionRunner {
       if (can_wait()) return run_live(operands, results);
       variant = make_variant(operands);
     }
+    if (variant != nullptr && variant->is_pending) {
+      if (!variant->native->is_ready()) return run_nodes(*variant->nodes, variant->symbolic, operands, results);
+      if (!finish(*variant)) {
+        varying_ = symbolic_;
+        return false;
+      }
+    }
     if (variant != nullptr && variant->refused_guard >= 0) {
       refused_guard_ = variant->refused_guard;
       return false;
@@ -78,7 +78,7 @@ class AotRegion final : public entry::RegionRunner {
     }
     std::vector<PyObject*> inputs = std::exchange(inputs_, {}), outputs = std::exchange(outputs_, {});
     inputs.assign(operands, operands + tensor_count());
-    for (int32_t i : symbolic_) inputs.push_back(operands[tensor_count() + static_cast<size_t>(i)]);
+    for (int32_t i : variant->symbolic) inputs.push_back(operands[tensor_count() + static_cast<size_t>(i)]);
     if (needs_check(*variant) && !check(*variant, inputs)) {
       inputs_ = std::move(inputs);
       return false;
@@ -109,7 +109,8 @@ class AotRegion final : public entry::RegionRunner {
     if (!varying_.empty()) return "a number that is a constant of it varies";
     if (!failure_.empty()) return failure_;
     if (variants_.empty()) return "not run yet";
-    const std::string& text = variants_.front()->text;
+    const auto ready = std::find_if(variants_.begin(), variants_.end(), [](const auto& v) { return !v->is_pending; });
+    const std::string& text = (ready == variants_.end() ? variants_.front() : *ready)->text;
     return has_sizes_ && variants_.size() > 1 ? text + ", for each of " + std::to_string(variants_.size()) + " sizes"
                                               : text;
   }
@@ -117,8 +118,10 @@ class AotRegion final : public entry::RegionRunner {
  private:
   struct Variant {
     bool is_checked = false;
-    std::vector<int64_t> key;    // the sizes it is for: see make_key
-    int32_t refused_guard = -1;  // there is no code: this fact does not hold for these sizes
+    bool is_pending = false;        // its code is being compiled
+    std::vector<int32_t> symbolic;  // numbers that are inputs of it
+    std::vector<int64_t> key;       // the sizes it is for: see make_key
+    int32_t refused_guard = -1;     // there is no code: this fact does not hold for these sizes
     uint64_t last_used = 0;
     InputFacts facts;
     std::shared_ptr<RegionNodes> nodes;
@@ -130,27 +133,6 @@ class AotRegion final : public entry::RegionRunner {
   const trace::Region& region() const { return entry_.region_plan().regions[step_.region]; }
   size_t tensor_count() const { return region().tensors.size(); }
   size_t number_count() const { return region().numbers.size(); }
-
-  // O(n log n): every run that writes to an input asks. The memory is kept.
-  const InputFacts& identify(PyObject* const* operands) {
-    const size_t count = tensor_count();
-    by_storage_.clear();
-    facts_now_.is_leaf.clear();
-    facts_now_.is_view.clear();
-    facts_now_.first_of.resize(count);
-    for (size_t i = 0; i < count; i++) {
-      const host::InputIdentity input = host::identify_input(operands[i]);
-      by_storage_.emplace_back(input.storage, static_cast<uint32_t>(i));
-      facts_now_.is_leaf.push_back(input.is_leaf);
-      facts_now_.is_view.push_back(input.is_view);
-    }
-    std::sort(by_storage_.begin(), by_storage_.end());
-    for (size_t i = 0, first = 0; i < count; i++) {
-      if (by_storage_[i].first != by_storage_[first].first) first = i;
-      facts_now_.first_of[by_storage_[i].second] = by_storage_[first].second;
-    }
-    return facts_now_;
-  }
 
   bool needs_check(const Variant& variant) const {
     if (variant.native == nullptr || context_.options.validate == base::Validate::Off) return false;
@@ -195,13 +177,6 @@ class AotRegion final : public entry::RegionRunner {
       if (graph::get_op_name(graph, node).find("empty") != std::string_view::npos) return true;
     }
     return false;
-  }
-
-  // Code takes numbers as float64 and int64.
-  static bool can_be_symbolic(PyObject* number) {
-    if (PyFloat_CheckExact(number)) return true;
-    int overflow = 0;
-    return PyLong_CheckExact(number) && (PyLong_AsLongLongAndOverflow(number, &overflow), overflow == 0);
   }
 
   // Numbers are constants of the code at first, but for those that steps compute. One that takes another value becomes
@@ -252,29 +227,7 @@ class AotRegion final : public entry::RegionRunner {
       for (int64_t stride : host::tensor_strides(operands[i])) key_.push_back(stride);
     }
     for (size_t i = 0; i < is_size_.size(); i++) {
-      if (is_size_[i] != 0 && !add_to_key(operands[tensor_count() + i])) return false;
-    }
-    return true;
-  }
-
-  bool add_to_key(PyObject* number) {
-    int overflow = 0;
-    if (PyLong_Check(number)) {
-      key_.push_back(PyLong_AsLongLongAndOverflow(number, &overflow));
-      return overflow == 0;
-    }
-    if (PyFloat_CheckExact(number)) {
-      key_.push_back(std::bit_cast<int64_t>(PyFloat_AS_DOUBLE(number)));
-      return true;
-    }
-    if (number == Py_None) {
-      key_.push_back(-1);
-      return true;
-    }
-    if (!PyTuple_Check(number)) return false;
-    key_.push_back(PyTuple_GET_SIZE(number));
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(number); i++) {
-      if (!add_to_key(PyTuple_GET_ITEM(number, i))) return false;
+      if (is_size_[i] != 0 && !append_number(key_, operands[tensor_count() + i])) return false;
     }
     return true;
   }
@@ -303,8 +256,13 @@ class AotRegion final : public entry::RegionRunner {
   bool run_live(PyObject* const* operands, PyObject** results) {
     const std::span<PyObject* const> numbers(operands + tensor_count(), number_count());
     RegionNodes nodes(entry_, step_, numbers, symbolic_);
+    return run_nodes(nodes, std::vector<int32_t>(symbolic_), operands, results);
+  }
+
+  bool run_nodes(RegionNodes& nodes, const std::vector<int32_t>& symbolic, PyObject* const* operands,
+                 PyObject** results) {
     std::vector<PyObject*> inputs(operands, operands + tensor_count()), outputs;
-    for (int32_t i : symbolic_) inputs.push_back(operands[tensor_count() + static_cast<size_t>(i)]);
+    for (int32_t i : symbolic) inputs.push_back(operands[tensor_count() + static_cast<size_t>(i)]);
     if (!nodes.call(inputs, nullptr, outputs)) {
       PyErr_Clear();  // it raises again where the frames go on
       return false;
@@ -325,19 +283,11 @@ class AotRegion final : public entry::RegionRunner {
   bool fits_facts(const Variant& variant, PyObject* const* operands) {
     const aot::AliasFacts& facts = variant.code->trace().alias_facts;
     if (!facts.needs_storage_identity && facts.no_views.empty()) return true;
-    const InputFacts& now = identify(operands);
+    const InputFacts& now = facts_.find(operands, tensor_count());
     for (uint32_t i : facts.no_views) {
       if (now.is_view[i]) return false;
     }
     return now.is_leaf == variant.facts.is_leaf && now.first_of == variant.facts.first_of;
-  }
-
-  std::vector<aot::RegionInput> list_inputs(PyObject* const* operands) const {
-    std::vector<aot::RegionInput> inputs;
-    for (size_t i = 0; i < tensor_count(); i++) {
-      inputs.push_back({host::describe_input(operands[i]), graph::InputKind::Plain, -1, {}});
-    }
-    return inputs;
   }
 
   std::shared_ptr<Variant> make_variant(PyObject* const* operands) {
@@ -352,8 +302,9 @@ class AotRegion final : public entry::RegionRunner {
     auto made = std::make_shared<Variant>();
     Variant& variant = *made;
     const std::span<PyObject* const> numbers(operands + tensor_count(), number_count());
+    variant.symbolic = symbolic_;
     variant.nodes = std::make_shared<RegionNodes>(entry_, step_, numbers, symbolic_);
-    std::vector<aot::RegionInput> inputs = list_inputs(operands);
+    std::vector<aot::RegionInput> inputs = list_region_inputs(operands, tensor_count());
     for (PyObject* number : numbers) {
       bool may_change = false;
       if (guards::is_plain(number, &may_change) && !may_change) continue;
@@ -366,7 +317,7 @@ class AotRegion final : public entry::RegionRunner {
         return nullptr;
       }
     }
-    variant.facts = identify(operands);
+    variant.facts = facts_.find(operands, tensor_count());
     for (int32_t i : symbolic_) {
       aot::RegionInput& input = inputs.emplace_back();
       input.number =
@@ -377,7 +328,7 @@ class AotRegion final : public entry::RegionRunner {
     auto code = make_code_or_report(variant, inputs);
     if (!code && (variant.refused_guard = variant.nodes->take_refused_guard()) >= 0) {
       PyErr_Clear();
-      variants_.push_back(made);
+      keep(made);
       return made;
     }
     if (!code) {
@@ -393,9 +344,70 @@ class AotRegion final : public entry::RegionRunner {
       return nullptr;
     }
     variant.code = std::move(code).value();
-    variant.text = variant.native != nullptr ? describe(variant.native->counts()) : describe(variant.code->counts());
-    variants_.push_back(made);
+    if (variant.native == nullptr) {
+      variant.text = describe(variant.code->counts());
+    } else if (context_.options.async_compile && can_run_live(variant)) {
+      variant.native->start();
+      variant.is_pending = true;
+      variant.text = "is being compiled";
+      ++context_.statistics.background_regions;
+    } else if (!finish(variant)) {
+      return nullptr;
+    }
+    keep(made);
     return made;
+  }
+
+  // Another thread may have seen a number vary while this one traced: then the code is for this run alone.
+  void keep(const std::shared_ptr<Variant>& variant) {
+    if (variant->symbolic == symbolic_) variants_.push_back(variant);
+  }
+
+  // PyTorch's kernels may run the region in the meantime: nothing can go wrong half-way (no fact to decide, nothing
+  // written).
+  bool can_run_live(const Variant& variant) const {
+    return region().guards.empty() && !variant.code->trace().alias_facts.needs_storage_identity;
+  }
+
+  // Programs from what was compiled, here or in the background. False: the region is given up.
+  bool finish(Variant& variant) {
+    const bool was_pending = std::exchange(variant.is_pending, false);
+    base::Result<bool> made = true;
+    try {
+      made = variant.native->finish();
+    } catch (const base::InternalError& error) {
+      if (runtime::is_strict()) throw;
+      runtime::report_bug(error);
+      made =
+          base::Unsupported{base::UnsupportedCode::UntraceableRegion, std::string("internal error: ") + error.what()};
+    }
+    count(variant.native->counts(), was_pending);
+    variant.text = describe(variant.native->counts());
+    if (made) return true;
+    failures_ = kMaxFailures;
+    failure_ = made.unsupported().text;
+    return false;
+  }
+
+  void count(const NativeCounts& counts, bool is_from_background) {
+    runtime::Statistics& statistics = context_.statistics;
+    add_seconds(runtime::Phase::Schedule, counts.schedule_ns, is_from_background);
+    add_seconds(runtime::Phase::Codegen, counts.codegen_ns, is_from_background);
+    if (counts.failed_kernels > 0 && statistics.failed_kernels == 0) {
+      base::write_message(context_.name + ": a kernel could not be compiled, PyTorch's run instead: " + counts.failure);
+    }
+    statistics.failed_kernels += counts.failed_kernels;
+    statistics.compiled_kernels += counts.code.compiled;
+    statistics.cached_kernels += counts.code.cached;
+    statistics.cache_misses += counts.code.cache_misses;
+    statistics.damaged_cache_files += counts.code.damaged_files;
+  }
+
+  // Out of the phase that is being timed, unless another thread spent them.
+  void add_seconds(runtime::Phase phase, uint64_t time_ns, bool is_from_background) {
+    const double seconds = static_cast<double>(time_ns) * 1e-9;
+    context_.statistics.seconds(phase) += seconds;
+    if (!is_from_background) context_.statistics.seconds(runtime::Phase::Aot) -= seconds;
   }
 
   // A bug of ours costs the region, nothing else.
@@ -413,7 +425,7 @@ class AotRegion final : public entry::RegionRunner {
 
   base::Result<std::shared_ptr<aot::TracedCode>> make_code(Variant& variant, std::span<const aot::RegionInput> inputs) {
     const host::EntryState state = host::EntryState::capture();
-    const bool is_native = context_.is_native() && find_native_engine();
+    const bool is_native = context_.is_native() && find_native_engine(context_.options);
     if (!is_native) {
       return aot::make_traced_code(context_.trace_context(), variant.nodes, inputs, state,
                                    std::make_shared<aot::BoxedMaker>());
@@ -422,27 +434,13 @@ class AotRegion final : public entry::RegionRunner {
     aot::TracedOptions options;
     options.partition = passes::PartitionMode::MinCut;
     options.is_simplified = options.is_decomposed = true;
-    auto code = aot::make_traced_code(context_.trace_context(), variant.nodes, inputs, state, variant.native, options);
-    const NativeCounts& counts = variant.native->counts();
-    move_seconds(runtime::Phase::Schedule, counts.schedule_ns);
-    move_seconds(runtime::Phase::Codegen, counts.codegen_ns);
-    if (counts.failed_kernels > 0 && context_.statistics.failed_kernels == 0) {
-      base::write_message(context_.name + ": a kernel could not be compiled, PyTorch's run instead: " + counts.failure);
-    }
-    context_.statistics.failed_kernels += counts.failed_kernels;
-    return code;
-  }
-
-  // Out of the phase that is being timed.
-  void move_seconds(runtime::Phase phase, uint64_t time_ns) {
-    const double seconds = static_cast<double>(time_ns) * 1e-9;
-    context_.statistics.seconds(phase) += seconds;
-    context_.statistics.seconds(runtime::Phase::Aot) -= seconds;
+    variant.native->defer();
+    return aot::make_traced_code(context_.trace_context(), variant.nodes, inputs, state, variant.native, options);
   }
 
   std::string describe(const aot::TracedCode::Counts& counts) const {
     std::string text = "a graph of " + std::to_string(counts.inference_instructions) + " operations";
-    if (context_.is_native()) text += " of PyTorch's: this build has no code generator";
+    if (context_.is_native()) text += " of PyTorch's: this build has no LLVM (cpu_codegen=cpp needs none)";
     return text;
   }
 
@@ -469,17 +467,16 @@ class AotRegion final : public entry::RegionRunner {
   const entry::Entry& entry_;
   const entry::RegionStep& step_;
   std::vector<std::shared_ptr<Variant>> variants_;
-  std::vector<PyObject*> inputs_, outputs_;                   // between two runs: their memory
-  InputFacts facts_now_;                                      // the same
-  std::vector<std::pair<const void*, uint32_t>> by_storage_;  // the same
-  std::vector<PyObject*> numbers_;                            // as they were first; strong
-  std::vector<uint8_t> is_symbolic_;                          // by number
-  std::vector<int32_t> symbolic_;                             // those that are inputs of the code
-  std::vector<uint32_t> varying_tensors_;                     // operands whose sizes no guard fixes
-  std::vector<uint8_t> is_size_;                              // by number: it follows from sizes
-  bool has_sizes_ = false;                                    // code is made for given sizes
-  std::vector<int64_t> key_;                                  // of this run; its memory is kept
-  std::unordered_set<uint64_t> seen_;                         // keys without code
+  std::vector<PyObject*> inputs_, outputs_;  // between two runs: their memory
+  FactsFinder facts_;                        // the same
+  std::vector<PyObject*> numbers_;           // as they were first; strong
+  std::vector<uint8_t> is_symbolic_;         // by number
+  std::vector<int32_t> symbolic_;            // those that are inputs of the code
+  std::vector<uint32_t> varying_tensors_;    // operands whose sizes no guard fixes
+  std::vector<uint8_t> is_size_;             // by number: it follows from sizes
+  bool has_sizes_ = false;                   // code is made for given sizes
+  std::vector<int64_t> key_;                 // of this run; its memory is kept
+  std::unordered_set<uint64_t> seen_;        // keys without code
   uint64_t clock_ = 0;
   int32_t refused_guard_ = -1;
   std::string failure_;

@@ -1,145 +1,102 @@
 #include "driver/native_maker.h"
 
-#include <chrono>
-#include <cstdlib>
-#include <vector>
+#include <unistd.h>
 
-#include "base/log.h"
-#include "host/torch/matrix_product.h"
-#include "kernel/faults.h"
-#include "kernel/text.h"
-#include "passes/split_bias.h"
-#include "schedule/schedule.h"
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
 
 namespace reprise::driver {
 
 namespace {
 
-uint64_t now_ns() {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-          .count());
-}
-
-bool has_result(const program::Step& step) {
-  for (const program::SlotId id : step.results) {
-    if (id.is_valid()) return true;
-  }
-  return false;
-}
-
-bool uses_input(const std::vector<program::Argument>& arguments, uint32_t inputs) {
-  for (const program::Argument& argument : arguments) {
-    if (argument.kind == program::ArgumentKind::Slot && argument.number < static_cast<int64_t>(inputs)) return true;
-    if (uses_input(argument.elements, inputs)) return true;
-  }
-  return false;
-}
-
-// REPRISE_TEST_FAULT: a mistake in every kernel that has a place for it.
-void inject_fault(schedule::Plan& plan) {
-  const char* text = std::getenv("REPRISE_TEST_FAULT");
-  if (text == nullptr || *text == 0) return;
-  const auto fault = kernel::find_fault(text);
-  for (kernel::Kernel& kernel : plan.kernels) {
-    if (fault) kernel::inject(kernel, *fault);
-  }
-}
-
-// Whether something that can fail stands behind a step that writes to an input: what has been written cannot be taken
-// back, and the region could not be run again.
-bool fails_behind_write(const schedule::Plan& plan) {
-  const program::Program& program = plan.program;
-  const auto is_input = [&](program::SlotId slot) { return slot.index() < program.inputs; };
-  bool has_written = false;
-  for (const program::Step& step : program.steps) {
-    switch (step.kind) {
-      case program::StepKind::Launch: {
-        const kernel::Kernel& kernel = plan.kernels[step.code.index()];
-        size_t argument = 0;
-        for (const kernel::Buffer& buffer : kernel.buffers) {
-          if (buffer.kind != kernel::BufferKind::Argument) continue;
-          if (buffer.is_written && is_input(step.buffers[argument].slot)) has_written = true;
-          ++argument;
-        }
-        break;
-      }
-      case program::StepKind::Check:
-        if (has_written) return true;
-        break;
-      case program::StepKind::Extern:
-        if (has_written) return true;
-        // In place on an input: such an op fails before it writes.
-        if (step.outs.empty() && !has_result(step) && uses_input(step.arguments, program.inputs)) has_written = true;
-        break;
-      case program::StepKind::Copy:
-        if (is_input(step.slot)) has_written = true;
-        break;
-      default:
-        break;
-    }
-  }
-  return false;
-}
-
-// A plan that does not write to inputs where something could still fail.
-base::Result<schedule::Plan> plan_writes_last(const graph::Graph& graph, schedule::Options options) {
-  auto plan = schedule::make_plan(graph, options);
-  if (!plan || !fails_behind_write(plan.value())) return plan;
-  options.write_inputs = false;
-  return schedule::make_plan(graph, options);
-}
-
-void log_plan(const schedule::Plan& plan) {
-  if (base::is_log_enabled(base::LogWord::Kernel)) {
-    for (const kernel::Kernel& kernel : plan.kernels) base::write_log(base::LogWord::Kernel, kernel::print(kernel));
-  }
-  if (base::is_log_enabled(base::LogWord::Schedule)) {
-    base::write_log(base::LogWord::Schedule, program::print(plan.program));
-  }
+std::vector<uint32_t> list_constants(const graph::Graph& graph) {
+  std::vector<uint32_t> indices;
+  for (const graph::Constant& constant : graph.constants) indices.push_back(constant.host_index);
+  return indices;
 }
 
 }  // namespace
 
-base::Result<std::unique_ptr<host::RegionProgram>> NativeMaker::make(const graph::Graph& given,
+/// What stands for a program until it has been compiled.
+class NativeMaker::DeferredProgram final : public host::RegionProgram {
+ public:
+  void run(host::ValueList&& inputs, host::ValueList& outputs) const override {
+    REPRISE_CHECK(program != nullptr, "a program is run before it was compiled");
+    program->run(std::move(inputs), outputs);
+  }
+  size_t instruction_count() const override { return program == nullptr ? 0 : program->instruction_count(); }
+
+  std::unique_ptr<host::RegionProgram> program;
+};
+
+base::Result<std::unique_ptr<host::RegionProgram>> NativeMaker::make(const graph::Graph& graph,
                                                                      const host::TraceConstants& constants) {
-  auto engine = find_native_engine();
-  if (!engine) return engine.unsupported();
-  schedule::Options options;
-  options.keep_rounding = options_.numerics == base::Numerics::Eager;
-  const uint64_t start = now_ns();
-  const bool uses_onednn = host::uses_onednn_products(options_.gemm);
-  graph::Graph graph = given;
-  if (uses_onednn) {
-    if (auto failure = passes::split_bias(graph, host::is_onednn_product)) return *failure;
+  auto tools = find_compile_tools(options_);
+  if (!tools) return tools.unsupported();
+  if (!is_deferring_) {
+    return make_program(compile_graph(graph, tools.value()), tools.value().engine->arenas(), constants,
+                        list_constants(graph));
   }
-  auto plan = plan_writes_last(graph, options);
-  if (!plan) return plan.unsupported();
-  inject_fault(plan.value());
-  const uint64_t planned = now_ns();
-  auto functions = engine.value()->compile(plan.value().kernels);
-  if (!functions) {
-    // One kernel that cannot be made: torch's kernels run the graph.
-    ++counts_.failed_kernels;
-    counts_.failure = functions.unsupported().text;
-    options.only_extern = true;
-    plan = plan_writes_last(graph, options);
-    if (!plan) return plan.unsupported();
-    functions = std::make_shared<host::KernelTable>(0);
+  auto deferred = std::make_unique<DeferredProgram>();
+  process_ = getpid();
+  pending_.push_back({std::make_shared<NativeJob>(graph, std::move(tools).value()), deferred.get(), &constants,
+                      list_constants(graph)});
+  return std::unique_ptr<host::RegionProgram>(std::move(deferred));
+}
+
+void NativeMaker::start() {
+  is_deferring_ = false;
+  for (const Pending& pending : pending_) {
+    run_in_background([weak = std::weak_ptr<NativeJob>(pending.job)] {
+      if (const std::shared_ptr<NativeJob> job = weak.lock()) job->run();
+    });
   }
-  counts_.schedule_ns += planned - start;
-  counts_.codegen_ns += now_ns() - planned;
-  log_plan(plan.value());
-  std::vector<uint32_t> constant_indices;
-  for (const graph::Constant& constant : graph.constants) constant_indices.push_back(constant.host_index);
-  auto program = host::NativeProgram::make(plan.value().program, std::move(functions).value(), engine.value()->arenas(),
-                                           constants, constant_indices, uses_onednn);
+  is_started_ = true;
+}
+
+bool NativeMaker::is_ready() const {
+  if (process_ != getpid()) return true;  // nobody else does it in the child of a fork
+  return std::all_of(pending_.begin(), pending_.end(), [](const Pending& pending) { return pending.job->is_done(); });
+}
+
+base::Result<bool> NativeMaker::finish() {
+  is_deferring_ = false;
+  auto tools = find_compile_tools(options_);
+  if (!tools) return tools.unsupported();
+  for (Pending& pending : std::exchange(pending_, {})) {
+    if (!pending.job->is_done()) {
+      REPRISE_CHECK(!is_started_ || process_ != getpid(), "a job of the background thread is not done");
+      pending.job->set_tools(tools.value());
+      pending.job->run();
+    }
+    auto program = make_program(pending.job->take_result(), tools.value().engine->arenas(), *pending.constants,
+                                pending.constant_indices);
+    if (!program) return program.unsupported();
+    pending.program->program = std::move(program).value();
+  }
+  return true;
+}
+
+base::Result<std::unique_ptr<host::RegionProgram>> NativeMaker::make_program(
+    CompiledGraph compiled, std::shared_ptr<host::ArenaPool> arenas, const host::TraceConstants& constants,
+    const std::vector<uint32_t>& constant_indices) {
+  counts_.failed_kernels += compiled.failed_kernels;
+  if (compiled.failed_kernels > 0) counts_.failure = compiled.failure;
+  counts_.schedule_ns += compiled.schedule_ns;
+  counts_.codegen_ns += compiled.codegen_ns;
+  counts_.code.add(compiled.code);
+  if (!compiled.plan) return compiled.plan.unsupported();
+  const schedule::Plan& plan = compiled.plan.value();
+  auto program = host::NativeProgram::make(plan.program, std::move(compiled.functions), std::move(arenas), constants,
+                                           constant_indices, compiled.uses_onednn);
   if (!program) return program.unsupported();
   ++counts_.programs;
-  counts_.native_ops += plan.value().statistics.native_ops;
-  counts_.extern_ops += plan.value().statistics.extern_ops;
+  counts_.native_ops += plan.statistics.native_ops;
+  counts_.extern_ops += plan.statistics.extern_ops;
   counts_.products += static_cast<uint32_t>(program.value()->product_count());
-  counts_.kernels += plan.value().statistics.launches;
+  counts_.kernels += plan.statistics.launches;
   return std::unique_ptr<host::RegionProgram>(std::move(program).value());
 }
 

@@ -1,11 +1,13 @@
-// Loads object files into this process: bytes -> function pointers, linked in memory (JITLink).
+// Loads code into this process: bytes -> function pointers. make_linker() links object files in memory (JITLink),
+// make_library_linker() loads shared objects through the dynamic linker.
 //
 // A Linker lives as long as the process wants native code; load() may be called on any thread. Names that an object
 // does not define are asked of the resolver (the host half: torch's libraries first), which must be safe on any thread.
 // LoadedCode is shared: loading a key that is still alive gives the same object again, and the memory is freed when the
 // last owner drops it, which must not be while a function of it runs. A LoadedCode may outlive its Linker.
 // Nothing is printed; what fails is an Unsupported that names the symbols that were not found.
-// Without LLVM make_linker() is an Unsupported.
+// Without LLVM make_linker() is an Unsupported; make_library_linker() always works.
+// A shared object names what it calls in a table and is given the addresses: codegen/cpp/print_cpp.h.
 #pragma once
 
 #include <cstddef>
@@ -55,6 +57,7 @@ class REPRISE_EXPORT Linker {
 };
 
 REPRISE_EXPORT base::Result<std::unique_ptr<Linker>> make_linker(SymbolResolver resolver);
+REPRISE_EXPORT std::unique_ptr<Linker> make_library_linker(SymbolResolver resolver);
 
 // Finds functions of the process by their names, as the dynamic linker does: libm, libc and what else is loaded.
 REPRISE_EXPORT void* find_process_symbol(std::string_view name);

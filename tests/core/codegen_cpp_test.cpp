@@ -91,13 +91,19 @@ parallel %0 in 0 .. 8 {
     std::fill(v2, v2 + 16, float(0.0f));
     {
       const std::int64_t lower = INT64_C(0), count = INT64_C(128) - lower;
-      for (std::int64_t k = 0; k < count; ++k) {
-        const std::int64_t v3 = lower + k, part = k % (k < count / 16 * 16 ? 16 : 8);
+      const auto step = [&](std::int64_t k, std::int64_t part) {
+        const std::int64_t v3 = lower + k;
         const std::uint16_t v4 = b0[v1 * 128 + v3];
         const float v5 = from_bfloat16(v4);
         const float v6 = std::exp(v5);
         v2[part] = add(v2[part], v6);
+      };
+      std::int64_t k = 0;
+      for (; k + 16 <= count; k += 16) {
+#pragma omp simd
+        for (std::int64_t part = 0; part < 16; ++part) step(k + part, part);
       }
+      for (; k < count; ++k) step(k, k % 8);
     }
     const float v7 = fold(v2, [](float a, float b) -> float { return add(a, b); });
     const float v8 = static_cast<float>(v0);

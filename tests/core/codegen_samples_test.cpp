@@ -112,3 +112,12 @@ parallel %0 in 0 .. 1 {
   EXPECT_EQ(parsed.error, "");
   check_sample({"two loops over gathered rows", parsed.kernel, {-1, -1}});
 }
+
+TEST("registers have 64 bytes with the parts of AVX-512 that code needs, else 32") {
+  const auto count = [](const char* features) { return codegen::get_register_bytes({"any", features}); };
+  EXPECT_EQ(count("+avx2,+avx512bw,+avx512dq,+avx512f,+avx512vl"), 64);
+  EXPECT_EQ(count("+avx2,+avx512bw,+avx512dq,+avx512f,-avx512vl"), 32);
+  EXPECT_EQ(count("+avx512bw,+avx512dq,+avx512fp16,+avx512vl"), 32);
+  EXPECT_EQ(count("+avx2,+fma"), 32);
+  EXPECT_EQ(count(""), 32);
+}

@@ -65,7 +65,7 @@ def find_vector_loop(text):
 @pytest.fixture(scope="module")
 def found():
     words = "trace,guards,entry,aot,graph,schedule,kernel,codegen"
-    environment = dict(os.environ, REPRISE_LOG=words, OMP_NUM_THREADS="1", PYTHONHASHSEED="0")
+    environment = dict(os.environ, REPRISE_LOG=words, OMP_NUM_THREADS="1", PYTHONHASHSEED="0", REPRISE_TEST_CPU="avx2")
     script = str(HERE / "program.py")
     done = subprocess.run(
         [sys.executable, script], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "codegen/cpp/cpp_imports_impl.h"
 #include "kernel/analysis.h"
 #include "kernel/interpret_op.h"
 #include "kernel/numbering.h"
@@ -14,9 +15,14 @@ namespace {
 
 using namespace kernel;
 
+bool is_vml(const Node& node) {
+  return node.op == ScalarOp::Math && Kernel::get_numerics(node) == Numerics::Mkl &&
+         !get_row(Kernel::get_math_function(node)).mkl.empty();
+}
+
 class CppPrinter {
  public:
-  explicit CppPrinter(const Kernel& kernel) : kernel_(kernel), analysis_(kernel), numbering_(kernel) {
+  CppPrinter(const Kernel& kernel, CppMath math) : kernel_(kernel), math_(math), analysis_(kernel), numbering_(kernel) {
     slot_counts_.resize(kernel.nodes.size(), 1);
     for (std::uint32_t i = 0; i < kernel.nodes.size(); ++i) {
       const Node& node = kernel.nodes[i];
@@ -28,10 +34,13 @@ class CppPrinter {
   }
 
   std::string print(const std::string& symbol) {
-    for (const std::string& function : find_vml_functions()) {
-      const bool is_double = function.starts_with("vmd");
-      const std::string type = is_double ? "double" : "float";
-      text_ += "extern \"C\" void " + function + "(int, const " + type + "*, " + type + "*, std::int64_t);\n";
+    if (math_ == CppMath::Libm) {
+      for (const CppImport& import : find_cpp_imports(kernel_)) {
+        if (!import.is_vml) continue;
+        const std::string type = get_type(import.dtype);
+        text_ += "extern \"C\" void " + get_import_name(import) + "(int, const " + type + "*, " + type +
+                 "*, std::int64_t);\n";
+      }
     }
     text_ += "extern \"C\" void " + symbol +
              "(void* const* buffers, const std::int64_t* scalars, std::int64_t begin, std::int64_t end) {\n";
@@ -105,22 +114,8 @@ class CppPrinter {
   }
   static std::string get_memory_type(DType dtype) { return dtype == DType::Bool ? "std::uint8_t" : get_type(dtype); }
 
-  std::set<std::string> find_vml_functions() const {
-    std::set<std::string> functions;
-    for (const VectorCall& call : kernel_.calls)
-      functions.insert(get_vml_name(call.function, kernel_.get(call.operand).dtype));
-    for (const Node& node : kernel_.nodes) {
-      if (is_vml(node)) functions.insert(get_vml_name(Kernel::get_math_function(node), node.dtype));
-    }
-    return functions;
-  }
-
-  static bool is_vml(const Node& node) {
-    return node.op == ScalarOp::Math && Kernel::get_numerics(node) == Numerics::Mkl &&
-           !get_row(Kernel::get_math_function(node)).mkl.empty();
-  }
   static std::string get_vml_name(MathFunction function, DType dtype) {
-    return (dtype == DType::Float64 ? "vmd" : "vms") + std::string(get_row(function).mkl);
+    return get_import_name({function, dtype, true});
   }
 
   std::string affine(IndexId id) const {
@@ -184,12 +179,17 @@ class CppPrinter {
     const int whole = lanes * std::max(1, int{loop.unroll});
     line(depth, "{");
     line(depth + 1, "const std::int64_t lower = " + lower + ", count = " + upper + " - lower;");
-    line(depth + 1, "for (std::int64_t k = 0; k < count; ++k) {");
-    line(depth + 2, "const std::int64_t " + var + " = lower + k, part = k % (k < count / " + std::to_string(whole) +
-                        " * " + std::to_string(whole) + " ? " + std::to_string(whole) + " : " + std::to_string(lanes) +
-                        ");");
+    line(depth + 1, "const auto step = [&](std::int64_t k, std::int64_t part) {");
+    line(depth + 2, "const std::int64_t " + var + " = lower + k;");
     print_nodes(kernel_.get(loop.body), depth + 2);
+    line(depth + 1, "};");
+    line(depth + 1, "std::int64_t k = 0;");
+    const std::string size = std::to_string(whole);
+    line(depth + 1, "for (; k + " + size + " <= count; k += " + size + ") {");
+    if (!sets_flag(loop.body)) text_ += "#pragma omp simd\n";
+    line(depth + 2, "for (std::int64_t part = 0; part < " + size + "; ++part) step(k + part, part);");
     line(depth + 1, "}");
+    line(depth + 1, "for (; k < count; ++k) step(k, k % " + std::to_string(lanes) + ");");
     line(depth, "}");
   }
 
@@ -416,6 +416,9 @@ class CppPrinter {
       case ScalarOp::RoundF16:
         return "from_float16(to_float16(" + operand(node, 0) + "))";
       case ScalarOp::Math:
+        if (math_ == CppMath::Torch && Kernel::get_numerics(node) != Numerics::Libm) {
+          return call(get_sleef_wrapper({Kernel::get_math_function(node), node.dtype, false}));
+        }
         return call("std::" + std::string(get_row(Kernel::get_math_function(node)).libm));
       case ScalarOp::Result:
       case ScalarOp::ResultIndex: {
@@ -442,6 +445,7 @@ class CppPrinter {
   }
 
   const Kernel& kernel_;
+  CppMath math_;
   Analysis analysis_;
   Numbering numbering_;
   std::vector<int> slot_counts_;  // partial values of an accumulator; by node
@@ -450,8 +454,18 @@ class CppPrinter {
 
 }  // namespace
 
-std::string print_cpp(const kernel::Kernel& kernel, const std::string& symbol) {
-  return CppPrinter(kernel).print(symbol);
+std::set<CppImport> find_cpp_imports(const kernel::Kernel& kernel) {
+  std::set<CppImport> imports;
+  for (const VectorCall& call : kernel.calls) imports.insert({call.function, kernel.get(call.operand).dtype, true});
+  for (const Node& node : kernel.nodes) {
+    if (node.op != ScalarOp::Math || Kernel::get_numerics(node) == Numerics::Libm) continue;
+    imports.insert({Kernel::get_math_function(node), node.dtype, is_vml(node)});
+  }
+  return imports;
+}
+
+std::string print_cpp(const kernel::Kernel& kernel, const std::string& symbol, CppMath math) {
+  return CppPrinter(kernel, math).print(symbol);
 }
 
 }  // namespace reprise::codegen

@@ -1,8 +1,10 @@
 // LLVM's side of CpuCompiler: target machine, the two IR passes, object emission.
 #include <time.h>
 
+#include <cstdlib>
 #include <mutex>
 #include <optional>
+#include <string_view>
 
 #include <llvm/ADT/StringExtras.h>
 #include <llvm/Analysis/AssumptionCache.h>
@@ -201,8 +203,12 @@ CpuTarget get_host_target() {
   CpuTarget target;
   target.name = llvm::sys::getHostCPUName().str();
   llvm::SmallVector<std::string, 128> features;
+  // REPRISE_TEST_CPU=avx2: the code of a processor without AVX-512, on one that has it.
+  const char* level = std::getenv("REPRISE_TEST_CPU");
+  const bool has_wide = level == nullptr || std::string_view(level) != "avx2";
   for (const auto& feature : llvm::sys::getHostCPUFeatures()) {
-    features.push_back((feature.getValue() ? "+" : "-") + feature.getKey().str());
+    const bool is_on = feature.getValue() && (has_wide || !feature.getKey().starts_with("avx512"));
+    features.push_back((is_on ? "+" : "-") + feature.getKey().str());
   }
   std::sort(features.begin(), features.end());  // a hash table: its order is no promise
   target.features = llvm::join(features, ",");
