@@ -176,6 +176,7 @@ class TracedCodeImpl final : public TracedCode {
     for (const graph::Effect& effect : functional_.graph.effects) {
       plan_.needs_copy[effect.input] = is_read_by_results(effect.input) ? 1 : 0;
     }
+    plan_.uses = find_uses();
     plan_.output_count = trace_.output_count;
     for (const GradientOutput& gradient : trace_.gradient_outputs) {
       plan_.gradients.push_back({gradient.input, gradient.output});
@@ -206,21 +207,38 @@ class TracedCodeImpl final : public TracedCode {
     for (const ValueId saved : graphs_.forward.saved) plan_.saved.push_back(find_source(saved, result++));
   }
 
+  // Where no gradient depends on the elements of an input, neither does a gradient of the gradients.
+  std::vector<host::RegionInputUse> find_uses() const {
+    const graph::Graph& graph = functional_.graph;
+    std::vector<host::RegionInputUse> uses(inputs_.size());
+    std::vector<uint8_t> is_needed(graph.values.size(), 0);
+    for (const graph::Gradient& gradient : graph.gradients) {
+      if (gradient.value.is_valid()) is_needed[gradient.value.index()] = 1;
+    }
+    for (size_t i = graph.nodes.size(); i-- > 0;) {
+      bool is_live = false;
+      graph::for_each_result(graph.nodes[i], [&](ValueId id) { is_live = is_live || is_needed[id.index()] != 0; });
+      if (is_live) graph::for_each_use(graph.nodes[i], [&](ValueId id) { is_needed[id.index()] = 1; });
+    }
+    for (size_t i = 0; i < inputs_.size(); i++) {
+      const graph::Value& value = graph.get_value(graph.inputs[i].value);
+      const bool is_number = inputs_[i].number.has_value();
+      uses[i].is_needed = is_number || (value.meta.flags & (graph::kConjugate | graph::kNegative)) != 0 ||
+                          is_needed[graph.inputs[i].value.index()] != 0;
+      if (!uses[i].is_needed) uses[i].meta = to_host_meta(value.meta);
+    }
+    return uses;
+  }
+
   // Do results that gradients flow from depend on what an input that is written to was? Statistics of a batch norm: no.
   bool is_read_by_results(uint32_t input) const {
     const graph::Graph& graph = functional_.graph;
-    std::vector<std::vector<size_t>> results(graph.nodes.size());
-    for (size_t id = 0; id < graph.values.size(); id++) {
-      const graph::NodeId producer = graph.values[id].producer;
-      if (producer.is_valid()) results[producer.index()].push_back(id);
-    }
     std::vector<uint8_t> depends(graph.values.size(), 0);
     depends[graph.inputs[input].value.index()] = 1;
-    for (size_t i = 0; i < graph.nodes.size(); i++) {
+    for (const graph::Node& node : graph.nodes) {
       bool is_used = false;
-      graph::for_each_use(graph.nodes[i], [&](ValueId id) { is_used = is_used || depends[id.index()] != 0; });
-      if (!is_used) continue;
-      for (const size_t id : results[i]) depends[id] = 1;
+      graph::for_each_use(node, [&](ValueId id) { is_used = is_used || depends[id.index()] != 0; });
+      if (is_used) graph::for_each_result(node, [&](ValueId id) { depends[id.index()] = 1; });
     }
     for (const DifferentiableResult& result : trace_.differentiable) {
       if (result.is_input) {

@@ -537,6 +537,7 @@ Outcome Recorder::get_tensor_attribute(Operand o, PyObject* name, PyObject* desc
   host::TensorAttributeKind kind = host::classify_tensor_attribute(name).read;
   bool is_plain = host::is_plain_tensor(o.object);
   if (!know_type(o)) return Outcome::Stop;
+  if (kind == host::TensorAttributeKind::Metadata) open_late_sizes(o);
   CCall bracket(*this);
   if (kind == host::TensorAttributeKind::Metadata && is_plain && !facts_[o.id].is_meta_tainted) {
     if (!know_tensor(o)) return Outcome::Stop;

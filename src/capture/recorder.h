@@ -229,6 +229,9 @@ class Recorder {
   // ---- sizes.cpp: tensors and ints whose sizes and values no guard fixes
   /// The dimensions of a tensor, or bit 0 for an int, that take other values in other calls.
   uint64_t find_varying(Operand o);
+  /// Python asks for the metadata of a tensor whose sizes depend on data: from here on they vary, and the rest is a
+  /// fact. Where frames can't be resumed nothing is said, and what is read is late.
+  void open_late_sizes(Operand o);
   bool varies(ValueId id, int depth = 0) const;
   /// What follows from sizes only, and from nothing else that is late.
   bool follows_from_sizes(NodeKind kind, std::span<const ValueId> operands, bool is_pre) const;

@@ -46,9 +46,14 @@ uint64_t marked_dimensions(PyObject* tensor) {
 }  // namespace
 
 uint64_t Recorder::find_varying(Operand o) {
-  if (!is_pre(o.id) || options_.varying == nullptr) return 0;
+  if (options_.varying == nullptr) return 0;
   const bool is_tensor = host::is_tensor(o.object);
   if (is_tensor && !host::is_plain_tensor(o.object)) return 0;
+  if (!is_pre(o.id)) {  // sizes that depend on data
+    const uint64_t mask = is_tensor && !is_constant(o.id) ? all_dimensions(o.object) : 0;
+    any_varies_ |= mask != 0;
+    return mask;
+  }
   const trace::VaryingSources& varying = *options_.varying;
   uint64_t mask = 0;
   if (is_tensor && !host::tensor_sizes(o.object).empty()) {
@@ -69,6 +74,12 @@ uint64_t Recorder::find_varying(Operand o) {
   }
   any_varies_ |= mask != 0;
   return mask;
+}
+
+void Recorder::open_late_sizes(Operand o) {
+  if (!active_ || o.id < 0 || options_.varying == nullptr || !host::is_plain_tensor(o.object)) return;
+  if (is_pre(o.id) || !facts_[o.id].is_meta_tainted || all_dimensions(o.object) == 0) return;
+  if (take_snapshot(true) >= 0) know_tensor(o);
 }
 
 bool Recorder::varies(ValueId id, int depth) const {

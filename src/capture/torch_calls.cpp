@@ -183,6 +183,7 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
   std::vector<ValueId> operands{callable.id};
   bool any_tensor = false, is_tainted = false, all_plain = true;
   for (int i = 0; i < n; i++) {
+    if (info.is_torch && info.kind == host::TorchCallableKind::Metadata) open_late_sizes(args[i]);
     if (!prepare_torch_argument(args[i], scalars_may_vary)) {
       return stop(UnsupportedCode::UnmodelledOperation, "an argument of " + name + " of unknown origin or contents");
     }

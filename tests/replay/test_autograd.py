@@ -1,5 +1,7 @@
 """Autograd inside and around compiled programs: Functions, checkpoint, hooks, higher derivatives, functorch."""
 
+import weakref
+
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
@@ -487,3 +489,70 @@ def test_double_backward_through_an_input_that_was_written_to(is_statistic):
             found.append((g.detach(), values.grad, total.detach()))
         for got, want in zip(found[1], found[0]):
             torch.testing.assert_close(got, want)
+
+
+def between_regions(first, second):
+    """Two regions: what the first one gives is held by nobody but the second one's node."""
+
+    def f(x):
+        y = first(x)
+        if y.sum().item() > 1e9:
+            y = y - 1
+        return second(y)
+
+    return f
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize(
+    "second",
+    [
+        lambda y: torch.where(y.detach() > 0, y.sin(), y * 2).sum(),
+        lambda y: ((y.detach() * 3).cos() * (y + 1)).pow(2).sum(),
+        lambda y: y.relu().pow(2).sum(),
+        lambda y: (y - 1).square().sum(),
+        lambda y: (y * (y.detach() < 0.5).float()).sigmoid().sum(),
+        lambda y: (y * 2 + 1).sum(),  # no gradient depends on what is in `y`
+        lambda y: (y[:, :2].relu() * y[:, 1:].exp()).mean(),
+    ],
+)
+def test_double_backward_through_what_only_a_region_holds(second, is_packed):
+    f = between_regions(lambda x: x**3 + x.cos(), second)
+    tested = compiled(f)
+    for seed in range(4):
+        found = []
+        for program in (f, tested):
+            x = rnd(seed, 4, 3, grad=True)
+            if is_packed:
+                with torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
+                    loss = program(x)
+                loss.backward()
+                found.append((x.grad,))
+                continue
+            (g,) = torch.autograd.grad(program(x), x, create_graph=True)
+            (h,) = torch.autograd.grad(g.pow(2).sum(), x)
+            found.append((g.detach(), h))
+        assert_same(found[1], found[0], f"call {seed}")
+
+
+def test_double_backward_where_one_tensor_is_two_arguments():
+    tested = compiled(lambda x, y: (x**2 * y.sin()).sum())
+    for seed in range(4):
+        found = []
+        for program in (lambda x, y: (x**2 * y.sin()).sum(), tested):
+            x = rnd(seed, 3, grad=True)
+            for y in (x, x * 2):
+                (g,) = torch.autograd.grad(program(y, y), y, create_graph=True)
+                (h,) = torch.autograd.grad(g.pow(2).sum(), x)
+                found.append((g.detach(), h))
+        assert_same(found[2:], found[:2], f"call {seed}")
+
+
+def test_an_input_that_is_written_to_later_is_freed():
+    tested = compiled(lambda y: y.relu() * 2)
+    for seed in range(4):
+        y = rnd(seed, 4, grad=True) * 2
+        y.mul_(tested(y))  # its history now leads to the node that took it
+        dead = weakref.ref(y)
+        del y
+        assert dead() is None

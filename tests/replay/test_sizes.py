@@ -320,3 +320,76 @@ def test_a_marked_dimension_needs_one_recording():
 def test_many_lengths(count):
     calls = [call(rnd(n, 2, n % 37 + 2, 4)) for n in range(count)]
     check_function(lambda x: (x.softmax(1) * x.shape[1]).sum(1), calls, promise={"recordings": at_most(2), "exits": 0})
+
+
+DATA = [call(rnd(i, 12), rnd(i + 50, 40, 3)) for i in range(14)]
+ONE_RECORDING = {"recordings": at_most(1), "exits": 0, "opaque_calls": 0}
+
+
+def test_a_mask_whose_count_is_read():
+    def f(x, w):
+        y = x[x > 0]
+        n = y.shape[0]
+        z = y * 2 + torch.arange(n)
+        return z.relu() @ z, n, w[:n].sum(0)
+
+    check_function(f, DATA, promise=ONE_RECORDING)
+
+
+def test_positions_that_are_found_by_data():
+    def f(x, w):
+        ids = torch.where(x > 0)[0]
+        if ids.numel() == 0:
+            return x.sum()
+        found = x.nonzero()
+        return (w[ids] * 2).relu().view(ids.shape[0], -1).sum(0), found.new_zeros(len(found), 2).sum(), found.size()
+
+    check_function(f, DATA, promise=ONE_RECORDING)
+
+
+def test_each_expert_gets_its_rows():
+    def f(x, w):
+        out = torch.zeros(12, 3)
+        choice = (x.abs() * 2).long()
+        for expert in range(3):
+            ids = choice.eq(expert).nonzero().squeeze(-1)
+            rows = w[ids].reshape(-1, 3)
+            out[ids] = (rows.view(rows.size(0), 1, 3) * (expert + 1)).sum(1)
+        return out
+
+    check_function(f, DATA, promise=ONE_RECORDING)
+
+
+def test_groups_that_are_found_by_data():
+    def f(x, w):
+        groups, place = torch.unique((x * 2).long(), return_inverse=True)
+        return groups.new_zeros(groups.size(0)).scatter_add_(0, place, torch.ones_like(place)), groups.shape
+
+    check_function(f, DATA, promise=ONE_RECORDING)
+
+
+def test_a_branch_on_a_size_that_depends_on_data():
+    def f(x, w):
+        y = x[x > 0]
+        if y.shape[0] > 6:
+            return w[: y.shape[0]].sum() + y.mean()
+        return y.sum() * 2
+
+    check_function(f, DATA * 2, promise={"recordings": at_most(4), "exits": at_most(3), "opaque_calls": 0})
+
+
+def test_gradients_through_sizes_that_depend_on_data():
+    def f(x, w):
+        y = x[x > 0] * 3
+        return (y.view(1, y.shape[0]) @ w[: y.shape[0]]).tanh().sum()
+
+    calls = [call(rnd(i, 12, grad=True), rnd(i + 50, 40, 3, grad=True)) for i in range(14)]
+    check_function(f, calls, grads=True, promise=ONE_RECORDING)
+
+
+@reprise_only
+def test_dynamic_false_fixes_sizes_that_depend_on_data():
+    tested = compiled(lambda x: x[x > 0].view(1, -1) * 2, dynamic=False)
+    for i in range(6):
+        x = rnd(i, 12)
+        assert torch.equal(tested(x), x[x > 0].view(1, -1) * 2)

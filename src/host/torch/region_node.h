@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "host/torch/boxed_call.h"
+#include "host/torch/op_sink.h"
 #include "host/torch/trace_tensor.h"
 
 namespace reprise::host {
@@ -59,6 +60,12 @@ struct RegionDifferentiable {
   std::vector<int64_t> strides;  // of its tangent as traced
 };
 
+/// What the second derivative takes of an input that is neither saved nor written to.
+struct RegionInputUse {
+  bool is_needed = true;  // gradients depend on its elements; else any elements do
+  TraceValueMeta meta;    // of one whose elements are not needed
+};
+
 /// `.grad` of an input becomes that output; -1: None.
 struct RegionGradient {
   uint32_t input = 0;
@@ -77,6 +84,7 @@ struct RegionPlan {
   std::vector<RegionSaved> saved;       // in the order of the backward program's inputs
   std::vector<uint32_t> version_bumps;  // of each input
   std::vector<uint8_t> has_gradient;    // of each input: gradients can flow to it at all
+  std::vector<RegionInputUse> uses;     // of each input
   std::vector<uint8_t> needs_copy;      // of each input: it is written to, and differentiating twice needs what it was
   EntryState entry_state;
 };

@@ -13,6 +13,8 @@
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+
 #include "base/hash.h"
 #include "host/torch/boxed_call_impl.h"
 #include "host/torch/python_errors_impl.h"
@@ -73,9 +75,7 @@ class RegionNode : public Node {
 
   void release_variables() override {
     const std::lock_guard lock(mutex_);
-    copies_.clear();
-    for (SavedVariable& saved : saved_) saved.reset_data();
-    is_released_ = true;
+    release();
   }
 
   void save(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs,
@@ -105,6 +105,7 @@ class RegionNode : public Node {
       weak_inputs_.emplace_back(input.getIntrusivePtr());
       input_versions_.push_back(static_cast<uint32_t>(input._version()));
     }
+    keep(inputs);
   }
 
   void keep_rng_state(at::Tensor state) { rng_state_ = std::move(state); }
@@ -132,8 +133,7 @@ class RegionNode : public Node {
     for (SavedVariable& saved : saved_) inputs.values().list.emplace_back(saved.unpack(share(this)));
     if (!torch::autograd::get_current_graph_task_keep_graph()) {
       // Each saved value dies at its last use, as it does node by node in eager.
-      for (SavedVariable& saved : saved_) saved.reset_data();
-      is_released_ = true;
+      release();
     }
     {
       const at::AutoDispatchBelowADInplaceOrView below;
@@ -151,6 +151,29 @@ class RegionNode : public Node {
   }
 
  private:
+  void release() {
+    copies_.clear();
+    kept_.clear();
+    for (SavedVariable& saved : saved_) saved.reset_data();
+    is_released_ = true;
+  }
+
+  // Inputs that are not saved are gone when nothing else holds them. Kept without history: an input that held itself,
+  // once it is written to with a gradient of this node, would never be freed. Leaves are held by the graph.
+  void keep(const std::vector<at::Tensor>& inputs) {
+    const RegionPlan& plan = code_->plan();
+    is_kept_.assign(inputs.size(), 0);
+    for (size_t i = 0; i < inputs.size(); i++) {
+      const bool is_held = inputs[i].requires_grad() && inputs[i].is_leaf();
+      is_kept_[i] = plan.uses[i].is_needed && !is_held && saved_place_of_input_[i] < 0;
+    }
+    for (const RegionEffect& effect : plan.effects) is_kept_[effect.input] = 0;
+    kept_.resize(inputs.size());
+    for (size_t i = 0; i < inputs.size(); i++) {
+      if (is_kept_[i] != 0) kept_[i] = SavedVariable(inputs[i].tensor_data(), false);
+    }
+  }
+
   BackwardKey make_key(const variable_list& tangents) {
     const RegionPlan& plan = code_->plan();
     BackwardKey key;
@@ -180,12 +203,36 @@ class RegionNode : public Node {
     if (saved_place_of_input_[index] >= 0) {
       return saved_[static_cast<size_t>(saved_place_of_input_[index])].unpack(share(this));
     }
-    const auto input = weak_inputs_[index].lock();
-    TORCH_CHECK(input.defined(), "input ", index, " of a compiled region was freed; differentiating twice needs it");
-    at::Tensor tensor(input);
-    TORCH_CHECK(static_cast<uint32_t>(tensor._version()) == input_versions_[index], "input ", index,
+    const RegionInputUse& use = code_->plan().uses[index];
+    at::Tensor tensor;
+    if (auto input = weak_inputs_[index].lock(); input.defined()) {
+      tensor = at::Tensor(std::move(input));
+      if (!use.is_needed) return tensor;
+    } else {
+      if (index < kept_.size() && is_kept_[index] != 0) {
+        tensor = kept_[index].unpack(share(this)).tensor_data();
+      } else {
+        TORCH_CHECK(!use.is_needed, "input ", index, " of a compiled region was freed; differentiating twice needs it");
+        tensor = make_stand_in(use.meta);
+      }
+      set_history(tensor, index);
+    }
+    TORCH_CHECK(!use.is_needed || static_cast<uint32_t>(tensor._version()) == input_versions_[index], "input ", index,
                 " of a compiled region has been modified by an inplace operation; differentiating twice needs it");
     return tensor;
+  }
+
+  static at::Tensor make_stand_in(const TraceValueMeta& meta) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const at::Device device(static_cast<at::DeviceType>(meta.device_type), meta.device_index);
+    const auto options = at::TensorOptions().dtype(static_cast<at::ScalarType>(meta.dtype)).device(device);
+    return at::empty_strided(meta.sizes, meta.strides, options).zero_();
+  }
+
+  void set_history(at::Tensor& tensor, size_t index) const {
+    if (requires_grad_[index] != 0 && next_edge(index).is_valid()) {
+      torch::autograd::impl::set_gradient_edge(tensor, next_edge(index));
+    }
   }
 
   // What an input that is written to was, with the history that it had: another tensor, since it is written to again.
@@ -202,9 +249,7 @@ class RegionNode : public Node {
         tensor = at::Tensor(input).detach().clone();
       }
     }
-    if (requires_grad_[index] != 0 && next_edge(index).is_valid()) {
-      torch::autograd::impl::set_gradient_edge(tensor, next_edge(index));
-    }
+    set_history(tensor, index);
     return tensor;
   }
 
@@ -226,8 +271,11 @@ class RegionNode : public Node {
     torch::autograd::edge_list leaves;  // taken now: what is written to gets another history
     for (size_t i = 0; i < inputs.size(); i++) {
       if (key.is_needed[i] == 0) continue;
+      const Edge leaf = is_written[i] != 0 ? next_edge(i) : torch::autograd::impl::gradient_edge(inputs[i]);
+      // A tensor that is two inputs: what is found for the first one is the sum.
+      if (std::find(leaves.begin(), leaves.end(), leaf) != leaves.end()) continue;
       places.push_back(i);
-      leaves.push_back(is_written[i] != 0 ? next_edge(i) : torch::autograd::impl::gradient_edge(inputs[i]));
+      leaves.push_back(leaf);
     }
     std::vector<at::Tensor> outputs;
     run_again(inputs, outputs);
@@ -273,7 +321,9 @@ class RegionNode : public Node {
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> weak_inputs_;
   std::vector<uint32_t> input_versions_;
   std::vector<uint8_t> requires_grad_;
-  std::vector<at::Tensor> copies_;  // of inputs that are written to
+  std::vector<at::Tensor> copies_;   // of inputs that are written to
+  std::vector<SavedVariable> kept_;  // inputs that are not saved, without history
+  std::vector<uint8_t> is_kept_;
   at::Tensor rng_state_;
   bool is_released_ = false;
 };
