@@ -57,6 +57,11 @@ class AotRegion final : public entry::RegionRunner {
     std::shared_ptr<Variant> variant = find_variant(operands);
     if (variant == nullptr) {
       if (can_wait()) return run_live(operands, results);
+      if (evicted_ >= kMaxSizes && !may_wait()) {
+        failures_ = kMaxFailures;
+        failure_ = "it needs code for each size, and too many sizes came";
+        return false;
+      }
       variant = make_variant(operands);
     }
     if (variant != nullptr && variant->is_pending) {
@@ -244,11 +249,16 @@ class AotRegion final : public entry::RegionRunner {
 
   // Sizes that are seen for the first time may never come again: PyTorch's kernels serve them, where that can't go
   // wrong half-way (no fact to decide, nothing written).
-  bool can_wait() {
-    if (!has_sizes_ || variants_.empty() || !region().guards.empty()) return false;
+  bool may_wait() const {
+    if (!region().guards.empty()) return false;
     for (const std::shared_ptr<Variant>& variant : variants_) {
       if (variant->code == nullptr || variant->code->trace().alias_facts.needs_storage_identity) return false;
     }
+    return true;
+  }
+
+  bool can_wait() {
+    if (!has_sizes_ || variants_.empty() || !may_wait()) return false;
     if (seen_.size() >= kMaxSeen) seen_.clear();
     return seen_.insert(base::hash_bytes(key_.data(), key_.size() * sizeof(int64_t))).second;
   }
@@ -277,6 +287,7 @@ class AotRegion final : public entry::RegionRunner {
     variants_.erase(std::min_element(variants_.begin(), variants_.end(),
                                      [](const auto& a, const auto& b) { return a->last_used < b->last_used; }));
     ++context_.statistics.evicted_sizes;
+    ++evicted_;
   }
 
   // Only where an input is written to or returned as a view does it matter who shares a storage.
@@ -472,6 +483,7 @@ class AotRegion final : public entry::RegionRunner {
   std::vector<PyObject*> numbers_;           // as they were first; strong
   std::vector<uint8_t> is_symbolic_;         // by number
   std::vector<int32_t> symbolic_;            // those that are inputs of the code
+  size_t evicted_ = 0;                       // sizes whose code has gone
   std::vector<uint32_t> varying_tensors_;    // operands whose sizes no guard fixes
   std::vector<uint8_t> is_size_;             // by number: it follows from sizes
   bool has_sizes_ = false;                   // code is made for given sizes

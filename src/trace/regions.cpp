@@ -51,7 +51,7 @@ class Planner {
   }
 
   static bool is_computed_of_sizes(const Value& value) {
-    if (!value.varies || value.is_pre) return false;
+    if (!value.varies || value.is_pre || value.type == ValueType::Tensor) return false;
     switch (value.kind) {
       case NodeKind::TensorSize:
       case NodeKind::Unary:

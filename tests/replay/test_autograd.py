@@ -548,6 +548,21 @@ def test_double_backward_where_one_tensor_is_two_arguments():
         assert_same(found[2:], found[:2], f"call {seed}")
 
 
+def test_double_backward_where_one_input_is_computed_from_another():
+    def f(x, y):
+        return (x**2 * y.sin()).sum()
+
+    tested = compiled(f)
+    for seed in range(4):
+        found = []
+        for program in (f, tested):
+            x = rnd(seed, 3, grad=True)
+            (g,) = torch.autograd.grad(program(x, x.exp()), x, create_graph=True)
+            (h,) = torch.autograd.grad(g.pow(2).sum(), x)
+            found.append((g.detach(), h))
+        assert_same(found[1], found[0], f"call {seed}")
+
+
 def test_an_input_that_is_written_to_later_is_freed():
     tested = compiled(lambda y: y.relu() * 2)
     for seed in range(4):

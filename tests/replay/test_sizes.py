@@ -393,3 +393,23 @@ def test_dynamic_false_fixes_sizes_that_depend_on_data():
     for i in range(6):
         x = rnd(i, 12)
         assert torch.equal(tested(x), x[x > 0].view(1, -1) * 2)
+
+
+@reprise_only
+def test_a_region_that_needs_code_for_each_of_too_many_sizes_is_dissolved():
+    import reprise
+
+    def f(x, w):
+        y = x[x > 0]
+        w[: y.shape[0]] += y
+        return w.sum()
+
+    tested = compiled(f)
+    for n in [*range(1, 150), 3, 150]:
+        x = torch.cat([torch.full((n,), 2.0), torch.full((200 - n,), -1.0)])
+        found, wanted = torch.ones(200), torch.ones(200)
+        assert torch.equal(tested(x, found), f(x, wanted))
+        assert torch.equal(found, wanted)
+    counters = reprise.explain(tested).report.counters
+    assert counters["recordings"] <= 3
+    assert counters["evicted_sizes"] <= 64

@@ -13,8 +13,6 @@
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <algorithm>
-
 #include "base/hash.h"
 #include "host/torch/boxed_call_impl.h"
 #include "host/torch/python_errors_impl.h"
@@ -271,11 +269,12 @@ class RegionNode : public Node {
     torch::autograd::edge_list leaves;  // taken now: what is written to gets another history
     for (size_t i = 0; i < inputs.size(); i++) {
       if (key.is_needed[i] == 0) continue;
-      const Edge leaf = is_written[i] != 0 ? next_edge(i) : torch::autograd::impl::gradient_edge(inputs[i]);
-      // A tensor that is two inputs: what is found for the first one is the sum.
-      if (std::find(leaves.begin(), leaves.end(), leaf) != leaves.end()) continue;
+      // Behind a node of its own: an input may be computed from another one, or be the same tensor, and what flows
+      // through that one is none of this region's gradients.
+      const at::AutoGradMode with_history(true);
+      inputs[i] = is_written[i] != 0 ? inputs[i].clone() : inputs[i].view_as(inputs[i]);
       places.push_back(i);
-      leaves.push_back(leaf);
+      leaves.push_back(torch::autograd::impl::gradient_edge(inputs[i]));
     }
     std::vector<at::Tensor> outputs;
     run_again(inputs, outputs);
