@@ -97,10 +97,9 @@ Outcome Recorder::contains(Act& act, Operand c, Operand k, bool* out) {
   if (c.id < 0 || k.id < 0) return stop("containment of a value of unknown origin");
   PyTypeObject* type = Py_TYPE(o);
   PyObject* method = _PyType_Lookup(type, names().contains);
-  static PyObject* tensor_contains =
-      _PyType_Lookup(reinterpret_cast<PyTypeObject*>(host::tensor_type()), names().contains);
   // torch's own, in Python, reads data: the answer is asked for as a whole.
-  if (host::is_tensor(o) && method == tensor_contains) method = nullptr;
+  auto* tensor_type = reinterpret_cast<PyTypeObject*>(host::tensor_type());
+  if (host::is_tensor(o) && method == _PyType_Lookup(tensor_type, names().contains)) method = nullptr;
   if (method != nullptr && PyFunction_Check(method)) {
     Operand result;
     bool found;

@@ -27,6 +27,10 @@ def order(words):
     return list(ordered.items()) if ordered else []
 
 
+def choose(words):
+    return [word for word in ("a", "c") if word in {"a": 1} or word in words]
+
+
 class RecordingTest(unittest.TestCase):
     def check(self, function, *args):
         want = function(*args)
@@ -42,6 +46,9 @@ class RecordingTest(unittest.TestCase):
 
     def test_nested_default_dicts(self):
         self.check(count_nested, ["a", "ab", "b", "ab"])
+
+    def test_containment(self):
+        self.check(choose, ["b", "c"])
 
     def test_ordered_dicts(self):
         self.check(order, ["b", "ab", "a"])
