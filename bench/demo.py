@@ -195,13 +195,8 @@ def main(arguments=None):
     modes.set_threads(options.threads)
     from bench.models import MODELS
 
-    names = options.models.split(",") if options.models else list(MODELS)
-    phases = options.phases.split(",")
-    unknown = [n for n in names if n not in MODELS] + [p for p in phases if p not in PHASES]
-    if unknown:
-        sys.exit(
-            f"unknown {', '.join(unknown)}: expected models of {', '.join(MODELS)} and phases of {', '.join(PHASES)}"
-        )
+    names = modes.chosen(options.models, MODELS, "model")
+    phases = modes.chosen(options.phases, PHASES, "phase")
 
     rows = []
     start = time.monotonic()

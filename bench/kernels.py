@@ -130,10 +130,7 @@ def main(arguments=None):
     options = parse(arguments)
     faulthandler.enable()
     modes.set_threads(options.threads)
-    names = options.kernels.split(",") if options.kernels else list(KERNELS)
-    unknown = [name for name in names if name not in KERNELS]
-    if unknown:
-        sys.exit(f"unknown kernel {', '.join(unknown)}: expected {', '.join(KERNELS)}")
+    names = modes.chosen(options.kernels, KERNELS, "kernel")
     contestants = ["eager", "reprise"] + ["torch"] * options.peers
     rows = []
     with Progress(len(names)) as bar:

@@ -5,6 +5,7 @@ A mode is a function that takes a function or module and returns what is called 
 """
 
 import os
+import sys
 
 #: mode -> what it is
 MODES = {
@@ -54,6 +55,14 @@ def forget(mode):
         import torch
 
         torch._dynamo.reset()
+
+
+def chosen(text, table, what):
+    """The names in a comma-separated option, all of the table without one; exits if one is not in it."""
+    names = text.split(",") if text else list(table)
+    if unknown := [name for name in names if name not in table]:
+        sys.exit(f"unknown {what} {', '.join(unknown)}: expected {', '.join(table)}")
+    return names
 
 
 def cpu_count():

@@ -108,10 +108,7 @@ def main(arguments=None):
     options = parse(arguments)
     faulthandler.enable()
     modes.set_threads(options.threads)
-    names = options.probes.split(",") if options.probes else list(PROBES)
-    unknown = [name for name in names if name not in PROBES]
-    if unknown:
-        sys.exit(f"unknown probe {', '.join(unknown)}: expected {', '.join(PROBES)}")
+    names = modes.chosen(options.probes, PROBES, "probe")
     contestants = list(dict.fromkeys(["eager", options.mode] + ["torch", "torch-eager"] * options.peers))
 
     rows, memory_rows = [], []

@@ -424,9 +424,9 @@ Outcome Recorder::get_type_attribute(Operand o, PyObject* name, Operand* out) {
       bool handled;
       return bind_descriptor(attribute, o, out, nullptr, &handled);
     }
-    const bool is_enum = strstr(meta->tp_name, "Enum") != nullptr;
+    const bool is_member = is_enum(type);
     static PyObject* kGet = PyUnicode_InternFromString("__get__");
-    PyObject* get = is_enum ? nullptr : _PyType_Lookup(kind, kGet);
+    PyObject* get = is_member ? nullptr : _PyType_Lookup(kind, kGet);
     if (get != nullptr && PyFunction_Check(get)) {  // read on the class: __get__(descriptor, None, class)
       know_type_version(kind);
       Operand all[3] = {{attribute, constant_id(attribute)}, {Py_None, constant_id(Py_None)}, o};
@@ -439,7 +439,7 @@ Outcome Recorder::get_type_attribute(Operand o, PyObject* name, Operand* out) {
       lose("a class attribute that raised");
       return Outcome::Raised;
     }
-    if (bracket.saw_callback() && !is_enum) {
+    if (bracket.saw_callback() && !is_member) {
       lose("the descriptor " + type_name(kind) + " on a class");
     }
     *out = new_constant(value);

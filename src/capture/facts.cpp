@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "capture/recorder.h"
+#include "capture/type_facts.h"
 #include "host/cpython/watch.h"
 #include "host/torch/tensor.h"
 
@@ -225,8 +226,7 @@ bool Recorder::make_constant(Operand o) {
   }
   if (!is_pre(o.id)) return false;
   // Enum members, frozen registry objects: immutable by convention and few.
-  PyTypeObject* meta = Py_TYPE(Py_TYPE(o.object));
-  if (strstr(meta->tp_name, "Enum") != nullptr) return know_identity(o);
+  if (is_enum(Py_TYPE(o.object))) return know_identity(o);
   return false;
 }
 

@@ -651,7 +651,7 @@ Outcome Recorder::format_value(Act&, Operand v, Operand spec, int conversion, bo
     lose("formatting that raised");
     return Outcome::Raised;
   }
-  const bool is_member = is_constant(v.id) && std::strstr(Py_TYPE(Py_TYPE(v.object))->tp_name, "Enum") != nullptr;
+  const bool is_member = is_constant(v.id) && is_enum(Py_TYPE(v.object));
   if (bracket.saw_callback() && !is_tensor && !is_member) {
     lose("formatting that runs Python code");
     *out = {text, kNoValue};

@@ -458,7 +458,7 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
   if (Py_TYPE(t)->tp_call != PyType_Type.tp_call) {
     PyTypeObject* meta = Py_TYPE(t);
     PyObject* method = _PyType_Lookup(meta, names().call);
-    if (strstr(meta->tp_name, "Enum") != nullptr) {
+    if (is_enum(t)) {
       for (int i = 0; i < n; i++) {
         if (!make_key(args[i])) return stop("an enum member of a value that is known late");
       }

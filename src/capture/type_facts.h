@@ -11,10 +11,13 @@ inline bool is_number(PyObject* o) {
   return PyLong_CheckExact(o) || PyFloat_CheckExact(o) || PyBool_Check(o) || PyComplex_CheckExact(o);
 }
 
+/// A class of the module enum or derived from one.
+inline bool is_enum(PyTypeObject* type) { return std::strstr(Py_TYPE(type)->tp_name, "Enum") != nullptr; }
+
 /// A member of an enum whose members are strings or numbers: IntEnum, StrEnum, `class X(str, Enum)`.
 inline bool is_value_member(PyObject* o) {
   const bool is_value = PyUnicode_Check(o) || PyLong_Check(o) || PyFloat_Check(o);
-  return is_value && std::strstr(Py_TYPE(Py_TYPE(o))->tp_name, "Enum") != nullptr;
+  return is_value && is_enum(Py_TYPE(o));
 }
 
 inline bool has_instance_dict(PyTypeObject* type) {

@@ -247,16 +247,18 @@ class AotRegion final : public entry::RegionRunner {
     return nullptr;
   }
 
-  // Sizes that are seen for the first time may never come again: PyTorch's kernels serve them, where that can't go
-  // wrong half-way (no fact to decide, nothing written).
-  bool may_wait() const {
-    if (!region().guards.empty()) return false;
-    for (const std::shared_ptr<Variant>& variant : variants_) {
-      if (variant->code == nullptr || variant->code->trace().alias_facts.needs_storage_identity) return false;
-    }
-    return true;
+  // PyTorch's kernels may run the region: nothing can go wrong half-way (no fact to decide, nothing written).
+  bool can_run_live(const Variant& variant) const {
+    return region().guards.empty() && variant.code != nullptr &&
+           !variant.code->trace().alias_facts.needs_storage_identity;
   }
 
+  bool may_wait() const {
+    return std::all_of(variants_.begin(), variants_.end(), [&](const auto& v) { return can_run_live(*v); }) &&
+           region().guards.empty();
+  }
+
+  // Sizes that are seen for the first time may never come again: PyTorch's kernels serve them.
   bool can_wait() {
     if (!has_sizes_ || variants_.empty() || !may_wait()) return false;
     if (seen_.size() >= kMaxSeen) seen_.clear();
@@ -374,12 +376,6 @@ class AotRegion final : public entry::RegionRunner {
     if (variant->symbolic == symbolic_) variants_.push_back(variant);
   }
 
-  // PyTorch's kernels may run the region in the meantime: nothing can go wrong half-way (no fact to decide, nothing
-  // written).
-  bool can_run_live(const Variant& variant) const {
-    return region().guards.empty() && !variant.code->trace().alias_facts.needs_storage_identity;
-  }
-
   // Programs from what was compiled, here or in the background. False: the region is given up.
   bool finish(Variant& variant) {
     const bool was_pending = std::exchange(variant.is_pending, false);
@@ -445,7 +441,7 @@ class AotRegion final : public entry::RegionRunner {
     aot::TracedOptions options;
     options.partition = passes::PartitionMode::MinCut;
     options.is_simplified = options.is_decomposed = true;
-    variant.native->defer();
+    if (context_.options.async_compile) variant.native->defer();
     return aot::make_traced_code(context_.trace_context(), variant.nodes, inputs, state, variant.native, options);
   }
 

@@ -63,6 +63,7 @@ bool NativeMaker::is_ready() const {
 
 base::Result<bool> NativeMaker::finish() {
   is_deferring_ = false;
+  if (pending_.empty()) return true;
   auto tools = find_compile_tools(options_);
   if (!tools) return tools.unsupported();
   for (Pending& pending : std::exchange(pending_, {})) {

@@ -26,7 +26,8 @@ struct NativeCounts {
   std::string failure;  // why the last one failed
 };
 
-/// Makes programs at once, or, between defer() and finish(), ones that are compiled later and cannot run before that.
+/// Makes programs at once, or, between defer() and start() or finish(), ones that are compiled later and cannot run
+/// before that.
 class NativeMaker final : public aot::ProgramMaker {
  public:
   explicit NativeMaker(const base::Options& options) : options_(options) {}

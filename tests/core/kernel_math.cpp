@@ -45,47 +45,47 @@ double evaluate_reference(MathFunction function, Numerics numerics, DType dtype,
 
 namespace {
 
+template <MathFunction function, class T>
+void run_lanes(T* x, const T* y, int count) {
+  constexpr DType kDType = sizeof(T) == 8 ? DType::Float64 : DType::Float32;
+  for (int i = 0; i < count; ++i) {
+    x[i] = static_cast<T>(evaluate_reference(function, Numerics::Sleef, kDType, x[i], y[i]));
+  }
+}
+
 template <MathFunction function>
 __attribute__((target("avx2"))) __m256 run_floats(__m256 a, __m256 b) {
-  alignas(32) float x[8];
-  alignas(32) float y[8];
+  alignas(__m256) float x[8], y[8];
   _mm256_store_ps(x, a);
   _mm256_store_ps(y, b);
-  for (int i = 0; i < 8; ++i) {
-    x[i] = static_cast<float>(evaluate_reference(function, Numerics::Sleef, DType::Float32, x[i], y[i]));
-  }
+  run_lanes<function>(x, y, 8);
   return _mm256_load_ps(x);
 }
 
 template <MathFunction function>
 __attribute__((target("avx2"))) __m256d run_doubles(__m256d a, __m256d b) {
-  alignas(32) double x[4];
-  alignas(32) double y[4];
+  alignas(__m256d) double x[4], y[4];
   _mm256_store_pd(x, a);
   _mm256_store_pd(y, b);
-  for (int i = 0; i < 4; ++i) x[i] = evaluate_reference(function, Numerics::Sleef, DType::Float64, x[i], y[i]);
+  run_lanes<function>(x, y, 4);
   return _mm256_load_pd(x);
 }
 
 template <MathFunction function>
 __attribute__((target("avx512f"))) __m512 run_wide_floats(__m512 a, __m512 b) {
-  alignas(64) float x[16];
-  alignas(64) float y[16];
+  alignas(__m512) float x[16], y[16];
   _mm512_store_ps(x, a);
   _mm512_store_ps(y, b);
-  for (int i = 0; i < 16; ++i) {
-    x[i] = static_cast<float>(evaluate_reference(function, Numerics::Sleef, DType::Float32, x[i], y[i]));
-  }
+  run_lanes<function>(x, y, 16);
   return _mm512_load_ps(x);
 }
 
 template <MathFunction function>
 __attribute__((target("avx512f"))) __m512d run_wide_doubles(__m512d a, __m512d b) {
-  alignas(64) double x[8];
-  alignas(64) double y[8];
+  alignas(__m512d) double x[8], y[8];
   _mm512_store_pd(x, a);
   _mm512_store_pd(y, b);
-  for (int i = 0; i < 8; ++i) x[i] = evaluate_reference(function, Numerics::Sleef, DType::Float64, x[i], y[i]);
+  run_lanes<function>(x, y, 8);
   return _mm512_load_pd(x);
 }
 

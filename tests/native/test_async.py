@@ -3,7 +3,6 @@
 import gc
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -12,6 +11,8 @@ import time
 import pytest
 import reprise
 import torch
+
+from tests.native.forks import wait_for
 
 PATIENCE_S = 60
 needs_compiler = pytest.mark.skipif(
@@ -247,15 +248,7 @@ def test_forks_while_it_is_compiled():
                     os._exit(1)
             for one, program in zip(compiled, programs):
                 check(one, program, x)
-            end = time.monotonic() + PATIENCE_S
-            found = 0
-            while not found and time.monotonic() < end:
-                found, status = os.waitpid(child, os.WNOHANG)
-                time.sleep(0.002)
-            if not found:
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-            outcomes.append(os.waitstatus_to_exitcode(status) if found else "hangs")
+            outcomes.append(wait_for(child, PATIENCE_S))
     finally:
         torch.set_num_threads(threads)
         reprise.reset()

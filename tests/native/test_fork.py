@@ -1,12 +1,12 @@
 """Forks while the background thread compiles: children call what the parent compiled, compile more, and end."""
 
 import os
-import signal
-import time
 
 import pytest
 import reprise
 import torch
+
+from tests.native.forks import wait_for
 
 FORKS = 50
 PATIENCE_S = 60
@@ -41,18 +41,6 @@ def run_child(compiled, program, x, seed):
     del fresh
 
 
-def wait_for(child):
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found == child:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.002)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return "hangs"
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python warns that the process has threads
 def test_forks_during_background_compiles():
@@ -74,7 +62,7 @@ def test_forks_during_background_compiles():
                 except BaseException:
                     os._exit(1)
             check(compiled, program, x)
-            outcomes.append(wait_for(child))
+            outcomes.append(wait_for(child, PATIENCE_S))
     finally:
         torch.set_num_threads(threads)
         reprise.reset()

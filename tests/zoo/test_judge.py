@@ -6,6 +6,11 @@ from bench import judge, modes
 from bench.models import make_inputs
 
 
+def model_of(step):
+    """The module in a training step."""
+    return next(c.cell_contents for c in step.__closure__ if isinstance(c.cell_contents, torch.nn.Module))
+
+
 def verdict_of(monkeypatch, wrap):
     """The verdict on a program that `wrap` makes of a tiny ResNet's training step."""
     find = modes.compiler
@@ -29,8 +34,7 @@ def test_a_state_that_drifts_is_named(monkeypatch):
     def wrap(step):
         def drifting(**inputs):
             with torch.no_grad():
-                model = next(c.cell_contents for c in step.__closure__ if isinstance(c.cell_contents, torch.nn.Module))
-                next(model.parameters()).mul_(1.01)
+                next(model_of(step).parameters()).mul_(1.01)
             return step(**inputs)
 
         return drifting
@@ -38,3 +42,16 @@ def test_a_state_that_drifts_is_named(monkeypatch):
     verdict = verdict_of(monkeypatch, wrap)
     assert verdict.problem is not None
     assert verdict.error_ratio > 2
+
+
+def test_a_wrong_gradient_is_named_however_small_it_is(monkeypatch):
+    def wrap(step):
+        def wrong(**inputs):
+            loss = step(**inputs)
+            smallest = min((p.grad for p in model_of(step).parameters() if p.dim() > 1), key=lambda g: g.norm())
+            smallest.mul_(1.05)
+            return loss
+
+        return wrong
+
+    assert "gradient" in verdict_of(monkeypatch, wrap).problem
