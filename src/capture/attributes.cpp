@@ -12,10 +12,9 @@
 #include "capture/recorder.h"
 #include "capture/type_facts.h"
 #include "capture/type_names.h"
+#include "host/cpython/class_lookup.h"
 #include "host/torch/callables.h"
 #include "host/torch/tensor.h"
-
-extern "C" PyObject* _PyType_Lookup(PyTypeObject*, PyObject*);
 
 namespace reprise::capture {
 
@@ -24,7 +23,7 @@ namespace {
 /// object's own __getattribute__, through whatever slot function CPython has installed.
 bool has_generic_getattr(PyTypeObject* type) {
   if (type->tp_getattro == PyObject_GenericGetAttr) return true;
-  PyObject* found = _PyType_Lookup(type, names().getattribute);
+  PyObject* found = host::find_in_class(type, names().getattribute);
   static PyObject* object_getattribute =
       PyObject_GetAttr(reinterpret_cast<PyObject*>(&PyBaseObject_Type), names().getattribute);
   return found == object_getattribute;
@@ -35,7 +34,7 @@ bool has_type_getattr(PyTypeObject* meta) {
   if (meta->tp_getattro == PyType_Type.tp_getattro) return true;
   static PyObject* type_getattribute =
       PyObject_GetAttr(reinterpret_cast<PyObject*>(&PyType_Type), names().getattribute);
-  return _PyType_Lookup(meta, names().getattribute) == type_getattribute;
+  return host::find_in_class(meta, names().getattribute) == type_getattribute;
 }
 
 /// Objects whose slots never change once they are made.
@@ -44,15 +43,6 @@ bool is_fixed_with_owner(PyObject* owner) {
   const char* name = Py_TYPE(owner)->tp_name;
   if (!strcmp(name, "torch.device") || !strcmp(name, "torch.dtype") || !strcmp(name, "torch.layout")) return true;
   return !strcmp(name, "Signature") || !strcmp(name, "Parameter") || !strcmp(name, "BoundArguments");
-}
-
-/// _PyType_Lookup drops a pending exception when its cache misses.
-PyObject* lookup_beside_exception(PyTypeObject* type, PyObject* name) {
-  PyObject *exception_type, *value, *traceback;
-  PyErr_Fetch(&exception_type, &value, &traceback);
-  PyObject* found = _PyType_Lookup(type, name);
-  PyErr_Restore(exception_type, value, traceback);
-  return found;
 }
 
 }  // namespace
@@ -163,7 +153,7 @@ Outcome Recorder::bind_descriptor(PyObject* descriptor, Operand o, Operand* out,
     Py_DECREF(value);
     return stop("a field of a tuple of unknown contents");
   }
-  if (PyObject* getter = _PyType_Lookup(kind, names().get); getter != nullptr && PyFunction_Check(getter)) {
+  if (PyObject* getter = find_in_class(kind, names().get); getter != nullptr && PyFunction_Check(getter)) {
     know_type_version(kind);
     PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(o.object));
     Operand args[3] = {{descriptor, constant_id(descriptor)}, o, {type, constant_id(type)}};
@@ -249,13 +239,13 @@ Outcome Recorder::get_attribute(Operand o, PyObject* name, Operand* out, Operand
   if (!is_tensor && !know_type(o)) return Outcome::Stop;
   know_type_version(type);
   if (!has_generic_getattr(type) && use_hooks) {
-    PyObject* hook = _PyType_Lookup(type, names().getattribute);
+    PyObject* hook = find_in_class(type, names().getattribute);
     if (hook == nullptr || !PyFunction_Check(hook)) return stop("the attribute access of " + type_name(type));
     Operand args[2] = {o, {name, constant_id(name)}};
     Outcome outcome = call_function({hook, constant_id(hook)}, args, 2, nullptr, out);
     if (outcome == Outcome::Raised && active_ && exception_is_recorded_ &&
         PyErr_ExceptionMatches(PyExc_AttributeError)) {
-      if (PyObject* fallback = lookup_beside_exception(type, names().getattr);
+      if (PyObject* fallback = find_in_class(type, names().getattr);
           fallback != nullptr && PyFunction_Check(fallback)) {
         PyErr_Clear();
         exception_is_recorded_ = false;
@@ -264,7 +254,7 @@ Outcome Recorder::get_attribute(Operand o, PyObject* name, Operand* out, Operand
     }
     return outcome;
   }
-  PyObject* descriptor = _PyType_Lookup(type, name);
+  PyObject* descriptor = find_in_class(type, name);
   // Whether a descriptor has __set__ is a fact about its class.
   if (descriptor != nullptr && (Py_TYPE(descriptor)->tp_flags & Py_TPFLAGS_HEAPTYPE))
     know_type_version(Py_TYPE(descriptor));
@@ -293,7 +283,7 @@ Outcome Recorder::get_attribute(Operand o, PyObject* name, Operand* out, Operand
     if (!handled) return stop("the data descriptor " + type_name(kind));
     if (outcome == Outcome::Raised && active_ && exception_is_recorded_ && use_hooks &&
         PyErr_ExceptionMatches(PyExc_AttributeError)) {
-      if (PyObject* fallback = lookup_beside_exception(type, names().getattr);
+      if (PyObject* fallback = find_in_class(type, names().getattr);
           fallback != nullptr && PyFunction_Check(fallback)) {
         PyErr_Clear();
         exception_is_recorded_ = false;
@@ -335,7 +325,7 @@ Outcome Recorder::get_attribute(Operand o, PyObject* name, Operand* out, Operand
     return stop("the descriptor " + type_name(Py_TYPE(descriptor)));
   }
   if (use_hooks) {
-    if (PyObject* fallback = _PyType_Lookup(type, names().getattr); fallback != nullptr) {
+    if (PyObject* fallback = find_in_class(type, names().getattr); fallback != nullptr) {
       if (!PyFunction_Check(fallback)) return stop("a __getattr__ that is no function");
       Operand args[2] = {o, {name, constant_id(name)}};
       return call_function({fallback, constant_id(fallback)}, args, 2, nullptr, out);
@@ -397,7 +387,7 @@ Outcome Recorder::get_type_attribute(Operand o, PyObject* name, Operand* out) {
   PyTypeObject* meta = Py_TYPE(o.object);
   know_type_version(type);
   if (meta != &PyType_Type) know_type_version(meta);
-  PyObject* meta_attribute = _PyType_Lookup(meta, name);
+  PyObject* meta_attribute = find_in_class(meta, name);
   if (meta_attribute != nullptr && Py_TYPE(meta_attribute)->tp_descr_set != nullptr) {
     PyTypeObject* kind = Py_TYPE(meta_attribute);
     if (kind == &PyProperty_Type) {
@@ -406,12 +396,13 @@ Outcome Recorder::get_type_attribute(Operand o, PyObject* name, Operand* out) {
     }
     if (kind != &PyMemberDescr_Type && kind != &PyGetSetDescr_Type)
       return stop("the metaclass descriptor " + type_name(kind));
+    find_in_class(type, name);  // `__module__`, `__annotations__`: the metaclass reads it from the class
     PyObject* value = kind->tp_descr_get(meta_attribute, o.object, reinterpret_cast<PyObject*>(meta));
     if (value == nullptr) return Outcome::Raised;
     *out = new_constant(value);
     return Outcome::Done;
   }
-  PyObject* attribute = _PyType_Lookup(type, name);
+  PyObject* attribute = find_in_class(type, name);
   if (attribute != nullptr) {
     PyTypeObject* kind = Py_TYPE(attribute);
     if (PyFunction_Check(attribute) || kind->tp_descr_get == nullptr || kind == &PyProperty_Type ||
@@ -426,7 +417,7 @@ Outcome Recorder::get_type_attribute(Operand o, PyObject* name, Operand* out) {
     }
     const bool is_member = is_enum(type);
     static PyObject* kGet = PyUnicode_InternFromString("__get__");
-    PyObject* get = is_member ? nullptr : _PyType_Lookup(kind, kGet);
+    PyObject* get = is_member ? nullptr : find_in_class(kind, kGet);
     if (get != nullptr && PyFunction_Check(get)) {  // read on the class: __get__(descriptor, None, class)
       know_type_version(kind);
       Operand all[3] = {{attribute, constant_id(attribute)}, {Py_None, constant_id(Py_None)}, o};
@@ -451,7 +442,7 @@ Outcome Recorder::get_type_attribute(Operand o, PyObject* name, Operand* out) {
     if (handled) return outcome;
     return stop("the metaclass descriptor " + type_name(Py_TYPE(meta_attribute)));
   }
-  if (PyObject* fallback = _PyType_Lookup(meta, names().getattr); fallback != nullptr && PyFunction_Check(fallback)) {
+  if (PyObject* fallback = find_in_class(meta, names().getattr); fallback != nullptr && PyFunction_Check(fallback)) {
     Operand args[2] = {o, {name, constant_id(name)}};
     return call_function({fallback, constant_id(fallback)}, args, 2, nullptr, out);
   }
@@ -473,20 +464,7 @@ Outcome Recorder::get_super_attribute(Operand o, PyObject* name, Operand* out, O
           : Py_TYPE(live_self);
   bool on_type = start == reinterpret_cast<PyTypeObject*>(live_self);
   know_type_version(start);
-  PyObject* mro = start->tp_mro;
-  Py_ssize_t i = 0, n = PyTuple_GET_SIZE(mro);
-  while (i < n && PyTuple_GET_ITEM(mro, i) != reinterpret_cast<PyObject*>(object->super_type)) i++;
-  PyObject* found = nullptr;
-  for (i++; i < n && found == nullptr; i++) {
-    PyTypeObject* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
-#if PY_VERSION_HEX >= 0x030C0000
-    PyObject* dict = PyType_GetDict(base);
-    found = PyDict_GetItemWithError(dict, name);
-    Py_XDECREF(dict);
-#else
-    found = PyDict_GetItemWithError(base->tp_dict, name);
-#endif
-  }
+  PyObject* found = find_in_class(start, name, object->super_type);
   if (found == nullptr || name == names().class_) {
     if (name == names().class_) {
       *out = constant(reinterpret_cast<PyObject*>(&PySuper_Type));
@@ -626,14 +604,14 @@ Outcome Recorder::set_attribute(Operand o, PyObject* name, Operand value, bool u
   if (PyModule_Check(o.object) || PyType_Check(o.object)) {
     return stop(PyType_Check(o.object) ? "an attribute of a class is written" : "an attribute of a module is written");
   }
-  PyObject* descriptor = _PyType_Lookup(type, name);
+  PyObject* descriptor = find_in_class(type, name);
   if (host::is_tensor(o.object) && descriptor != nullptr && Py_TYPE(descriptor) == &PyGetSetDescr_Type) {
     return set_tensor_attribute(o, name, value);
   }
   if (!know_type(o)) return Outcome::Stop;
   know_type_version(type);
   if (use_hooks && type->tp_setattro != PyObject_GenericSetAttr) {
-    PyObject* hook = _PyType_Lookup(type, names().setattr);
+    PyObject* hook = find_in_class(type, names().setattr);
     static PyObject* object_setattr =
         PyObject_GetAttr(reinterpret_cast<PyObject*>(&PyBaseObject_Type), names().setattr);
     if (hook != object_setattr) {
@@ -660,7 +638,7 @@ Outcome Recorder::set_attribute(Operand o, PyObject* name, Operand value, bool u
       if (outcome == Outcome::Done) Py_DECREF(result.object);
       return outcome;
     }
-    if (PyObject* setter = _PyType_Lookup(kind, names().set); setter != nullptr && PyFunction_Check(setter)) {
+    if (PyObject* setter = find_in_class(kind, names().set); setter != nullptr && PyFunction_Check(setter)) {
       know_type_version(kind);
       Operand args[3] = {{descriptor, constant_id(descriptor)}, o, value};
       Operand result;
@@ -711,7 +689,7 @@ Outcome Recorder::delete_attribute(Act&, Operand o, PyObject* name) {
   if (o.id < 0 || PyModule_Check(o.object) || PyType_Check(o.object)) return stop("an attribute deletion");
   if (!know_type(o)) return Outcome::Stop;
   know_type_version(type);
-  if (PyObject* hook = _PyType_Lookup(type, names().delattr); hook != nullptr && PyFunction_Check(hook)) {
+  if (PyObject* hook = find_in_class(type, names().delattr); hook != nullptr && PyFunction_Check(hook)) {
     Operand args[2] = {o, {name, constant_id(name)}};
     Operand result;
     Outcome outcome = call_function({hook, constant_id(hook)}, args, 2, nullptr, &result);
@@ -720,7 +698,7 @@ Outcome Recorder::delete_attribute(Act&, Operand o, PyObject* name) {
   }
   if (type->tp_setattro != PyObject_GenericSetAttr && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE))
     return stop("an attribute deletion");
-  PyObject* descriptor = _PyType_Lookup(type, name);
+  PyObject* descriptor = find_in_class(type, name);
   if (descriptor != nullptr && Py_TYPE(descriptor) == &PyProperty_Type) {
     PyObject* deleter = PyObject_GetAttr(descriptor, names().fdel);
     Operand result;

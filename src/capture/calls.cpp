@@ -6,10 +6,9 @@
 #include "capture/names.h"
 #include "capture/recorder.h"
 #include "capture/type_names.h"
+#include "host/cpython/class_lookup.h"
 #include "host/torch/callables.h"
 #include "host/torch/tensor.h"
-
-extern "C" PyObject* _PyType_Lookup(PyTypeObject*, PyObject*);
 
 namespace reprise::capture {
 
@@ -37,7 +36,7 @@ bool copies_by_default(PyTypeObject* type) {
       PyUnicode_InternFromString("__getstate__"),  PyUnicode_InternFromString("__setstate__"),
       PyUnicode_InternFromString("__slots__")};
   for (PyObject* hook : kHooks) {
-    if (_PyType_Lookup(type, hook) != _PyType_Lookup(&PyBaseObject_Type, hook)) return false;
+    if (host::find_in_class(type, hook) != host::find_in_class(&PyBaseObject_Type, hook)) return false;
   }
   return type->tp_new == PyBaseObject_Type.tp_new && type->tp_itemsize == 0;
 }
@@ -139,7 +138,7 @@ Outcome Recorder::call_any(Operand callable, const Operand* args, int n, PyObjec
     PyObject* self = PyCFunction_GET_SELF(f);
     if (self != nullptr && PyType_Check(self) && is_constant(callable.id)) {  // a class method in C: dict.fromkeys
       PyObject* name = PyUnicode_InternFromString(reinterpret_cast<PyCFunctionObject*>(f)->m_ml->ml_name);
-      PyObject* descriptor = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(self), name);
+      PyObject* descriptor = find_in_class(reinterpret_cast<PyTypeObject*>(self), name);
       Py_XDECREF(name);
       const bool is_class_method = descriptor != nullptr && Py_TYPE(descriptor) == &PyClassMethodDescr_Type;
       if (is_class_method && find_callable(descriptor).policy == CallPolicy::Model)
@@ -148,7 +147,7 @@ Outcome Recorder::call_any(Operand callable, const Operand* args, int n, PyObjec
     bool is_free = self == nullptr || PyModule_Check(self) || PyType_Check(self) || Py_TYPE(self) == &PyCapsule_Type;
     if (!is_free && !is_constant(callable.id)) {
       PyObject* name = PyUnicode_InternFromString(reinterpret_cast<PyCFunctionObject*>(f)->m_ml->ml_name);
-      PyObject* descriptor = _PyType_Lookup(Py_TYPE(self), name);
+      PyObject* descriptor = find_in_class(Py_TYPE(self), name);
       Py_XDECREF(name);
       if (descriptor != nullptr && Py_TYPE(descriptor) == &PyMethodDescr_Type) {
         return stop("a built-in method bound outside the recording");
@@ -198,7 +197,7 @@ Outcome Recorder::call_any(Operand callable, const Operand* args, int n, PyObjec
     if (!fix_callable(callable)) return Outcome::Stop;
     return call_torch(callable, args, n, kwnames, out);
   }
-  PyObject* method = _PyType_Lookup(type, names().call);
+  PyObject* method = find_in_class(type, names().call);
   if (method != nullptr && PyFunction_Check(method)) {
     if (!know_type(callable)) return Outcome::Stop;
     know_type_version(type);
@@ -604,8 +603,8 @@ Outcome Recorder::set_function_attribute(Act&, Operand function, int which, Oper
 Outcome Recorder::before_with(Act&, Operand manager, Operand* exit, Operand* result) {
   if (!active_ || manager.id < 0) return stop("a context manager of unknown origin");
   PyTypeObject* type = Py_TYPE(manager.object);
-  PyObject* enter_method = _PyType_Lookup(type, names().enter);
-  PyObject* exit_method = _PyType_Lookup(type, names().exit);
+  PyObject* enter_method = find_in_class(type, names().enter);
+  PyObject* exit_method = find_in_class(type, names().exit);
   if (enter_method == nullptr || exit_method == nullptr) return stop("an object that is no context manager");
   if (!know_type(manager)) return Outcome::Stop;
   know_type_version(type);

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "capture/recorder.h"
 #include "capture/type_facts.h"
+#include "host/cpython/class_lookup.h"
 #include "host/cpython/watch.h"
 #include "host/torch/tensor.h"
 
@@ -244,11 +245,40 @@ bool Recorder::make_key(Operand o) {
   return false;
 }
 
+// The trace relies on a class: on its special names, and on what find_in_class is asked.
 void Recorder::know_type_version(PyTypeObject* type) {
-  if (!active_ || !known_types_.emplace(type, true).second) return;
-  uint32_t version = host::get_type_version(type);
+  if (!active_ || !known_types_.insert(type).second) return;
+  const uint32_t version = host::get_type_version(type);
+  PyObject* mro = type->tp_mro;
   Py_INCREF(type);
-  trace_->type_versions.push_back({type, version});
+  const auto [name, qualified_name] = host::get_class_names(type);
+  trace_->type_versions.push_back(
+      {type, version, true, Py_NewRef(mro), {Py_XNewRef(name), Py_XNewRef(qualified_name)}});
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); i++) {
+    auto* owner = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
+    if (host::is_immutable_class(owner) || !known_classes_.insert(owner).second) continue;
+    host::NamedValues defined = host::list_special_names(owner);
+    for (auto& [name, value] : defined) {
+      Py_INCREF(name);
+      Py_INCREF(value);
+    }
+    Py_INCREF(owner);
+    trace_->special_names.push_back({owner, std::move(defined)});
+  }
+}
+
+PyObject* Recorder::find_in_class(PyTypeObject* type, PyObject* name, PyTypeObject* after) {
+  PyObject* found = host::find_in_class(type, name, after);
+  if (!active_ || host::is_immutable_class(type)) return found;
+  know_type_version(type);
+  if (!known_lookups_.insert({type, after, name}).second) return found;
+  if (found != nullptr && host::is_tensor(found)) {  // the trace holds none
+    for (trace::TypeVersion& version : trace_->type_versions) version.has_all_lookups &= version.type != type;
+    return found;
+  }
+  Py_INCREF(type);
+  trace_->type_lookups.push_back({type, after, Py_NewRef(name), Py_XNewRef(found)});
+  return found;
 }
 
 }  // namespace reprise::capture

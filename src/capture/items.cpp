@@ -5,8 +5,6 @@
 #include "capture/type_names.h"
 #include "host/torch/tensor.h"
 
-extern "C" PyObject* _PyType_Lookup(PyTypeObject*, PyObject*);
-
 namespace reprise::capture {
 
 Outcome Recorder::length(Operand v, Operand* out) {
@@ -96,10 +94,10 @@ Outcome Recorder::contains(Act& act, Operand c, Operand k, bool* out) {
   if (!active_) return finish(run());
   if (c.id < 0 || k.id < 0) return stop("containment of a value of unknown origin");
   PyTypeObject* type = Py_TYPE(o);
-  PyObject* method = _PyType_Lookup(type, names().contains);
+  PyObject* method = find_in_class(type, names().contains);
   // torch's own, in Python, reads data: the answer is asked for as a whole.
   auto* tensor_type = reinterpret_cast<PyTypeObject*>(host::tensor_type());
-  if (host::is_tensor(o) && method == _PyType_Lookup(tensor_type, names().contains)) method = nullptr;
+  if (host::is_tensor(o) && method == find_in_class(tensor_type, names().contains)) method = nullptr;
   if (method != nullptr && PyFunction_Check(method)) {
     Operand result;
     bool found;
@@ -196,7 +194,7 @@ Outcome Recorder::get_item(Act& act, Operand c, Operand k, Operand* out) {
     ValueId operands[] = {c.id, k.id};
     return finish_torch_result(NodeKind::TensorGetItem, operands, nullptr, 0, result, is_tainted, out);
   }
-  PyObject* method = _PyType_Lookup(type, names().getitem);
+  PyObject* method = find_in_class(type, names().getitem);
   if (PyDict_Check(o) && !(method != nullptr && PyFunction_Check(method))) {
     if (!is_constant(c.id) && !know_type(c)) return Outcome::Stop;
     if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) know_type_version(type);
@@ -210,7 +208,7 @@ Outcome Recorder::get_item(Act& act, Operand c, Operand k, Operand* out) {
       *out = {Py_NewRef(value.object), value.id};
       return Outcome::Done;
     }
-    PyObject* missing = _PyType_Lookup(type, names().missing);
+    PyObject* missing = find_in_class(type, names().missing);
     if (missing != nullptr && PyFunction_Check(missing)) {
       Operand args[2] = {c, k};
       return call_function({missing, constant_id(missing)}, args, 2, nullptr, out);
@@ -345,7 +343,7 @@ Outcome Recorder::set_item(Act&, Operand c, Operand k, Operand v) {
     emit(NodeKind::TensorSetItem, {c.id, k.id, v.id});
     return Outcome::Done;
   }
-  PyObject* method = _PyType_Lookup(type, names().setitem);
+  PyObject* method = find_in_class(type, names().setitem);
   if (method != nullptr && PyFunction_Check(method)) {
     bool found;
     Operand result;
@@ -380,7 +378,7 @@ Outcome Recorder::delete_item(Act&, Operand c, Operand k) {
   if (!active_) return PyObject_DelItem(c.object, k.object) < 0 ? Outcome::Raised : Outcome::Done;
   if (c.id < 0 || k.id < 0) return stop("an item deletion with a value of unknown origin");
   PyTypeObject* type = Py_TYPE(c.object);
-  PyObject* method = _PyType_Lookup(type, names().delitem);
+  PyObject* method = find_in_class(type, names().delitem);
   if (method != nullptr && PyFunction_Check(method)) {
     bool found;
     Operand result;

@@ -6,8 +6,6 @@
 #include "capture/type_names.h"
 #include "host/torch/tensor.h"
 
-extern "C" PyObject* _PyType_Lookup(PyTypeObject*, PyObject*);
-
 namespace reprise::capture {
 
 namespace {
@@ -383,7 +381,7 @@ Outcome Recorder::next_element(Operand iterator, Operand* out, PyObject** stop_v
   HeapObject* object = facts_[iterator.id].heap;
   if (object == nullptr || object->iterator == nullptr) {
     bool found;
-    PyObject* method = _PyType_Lookup(Py_TYPE(x), names().next);
+    PyObject* method = find_in_class(Py_TYPE(x), names().next);
     if (method != nullptr && PyFunction_Check(method)) {
       ModeScope mode(*this, ResumeMode::Never);
       Outcome outcome = call_special(names().next, iterator, {}, out, &found);

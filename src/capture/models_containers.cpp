@@ -5,6 +5,7 @@
 #include "capture/names.h"
 #include "capture/recorder.h"
 #include "capture/type_names.h"
+#include "host/cpython/class_lookup.h"
 #include "host/torch/tensor.h"
 
 namespace reprise::capture {
@@ -182,7 +183,7 @@ MODEL(dict_setitem) {
 
 // Python code of a subclass of dict that stands between its items and whoever uses the operators on it.
 static bool is_overridden(PyObject* dict, PyObject* name) {
-  PyObject* method = _PyType_Lookup(Py_TYPE(dict), name);
+  PyObject* method = host::find_in_class(Py_TYPE(dict), name);
   return method != nullptr && !Py_IS_TYPE(method, &PyWrapperDescr_Type) && !Py_IS_TYPE(method, &PyMethodDescr_Type);
 }
 

@@ -8,7 +8,6 @@
 #include "host/cpython/operators.h"
 #include "host/torch/tensor.h"
 
-extern "C" PyObject* _PyType_Lookup(PyTypeObject*, PyObject*);
 extern "C" PyObject* _PyUnicode_JoinArray(PyObject*, PyObject* const*, Py_ssize_t);
 
 namespace reprise::capture {
@@ -83,7 +82,7 @@ Outcome Recorder::unary(Act&, int op, Operand v, Operand* out) {
 
 Outcome Recorder::call_special(PyObject* name, Operand self, std::span<const Operand> args, Operand* out, bool* found) {
   PyTypeObject* type = Py_TYPE(self.object);
-  PyObject* function = _PyType_Lookup(type, name);
+  PyObject* function = find_in_class(type, name);
   *found = function != nullptr && PyFunction_Check(function);
   if (!*found) return Outcome::Done;
   if (!know_type(self)) return Outcome::Stop;
@@ -119,7 +118,7 @@ Outcome Recorder::binary_special(int op, Operand l, Operand r, Operand* out, boo
   for (Try& attempt : tries) {
     if (&attempt != tries.data() && attempt.name == right.name && Py_TYPE(l.object) == Py_TYPE(r.object)) continue;
     bool is_python = false;
-    PyObject* function = _PyType_Lookup(Py_TYPE(attempt.self.object), attempt.name);
+    PyObject* function = find_in_class(Py_TYPE(attempt.self.object), attempt.name);
     if (function == nullptr) continue;
     if (!PyFunction_Check(function)) {
       if (is_plain_value(attempt.self.object)) continue;  // int.__add__(object of ours) is NotImplemented
@@ -372,8 +371,8 @@ Outcome Recorder::truth(Act&, Operand v, bool* out) {
   if (!is_constant(v.id) && !know_type(v)) return Outcome::Stop;
   if (!is_made_in_c(type)) {
     know_type_version(type);
-    PyObject* function = _PyType_Lookup(type, names().bool_);
-    if (function == nullptr) function = _PyType_Lookup(type, names().len);
+    PyObject* function = find_in_class(type, names().bool_);
+    if (function == nullptr) function = find_in_class(type, names().len);
     if (function == nullptr) {
       *out = true;
       return Outcome::Done;
@@ -521,7 +520,7 @@ Outcome Recorder::compare_values(int op, Operand l, Operand r, Operand* out) {
   for (bool left : {true, false}) {
     Operand self = left ? l : r, other = left ? r : l;
     static const int kSwapped[6] = {Py_GT, Py_GE, Py_EQ, Py_NE, Py_LT, Py_LE};
-    PyObject* function = _PyType_Lookup(Py_TYPE(self.object), kNames[left ? op : kSwapped[op]]);
+    PyObject* function = find_in_class(Py_TYPE(self.object), kNames[left ? op : kSwapped[op]]);
     if (function == nullptr || !PyFunction_Check(function)) continue;
     bool found;
     Operand result;

@@ -22,8 +22,10 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/result.h"
 #include "capture/heap.h"
 #include "host/torch/tensor.h"
@@ -145,6 +147,8 @@ class Recorder {
   bool is_pre(ValueId id) const { return trace_->values[id].is_pre; }
   bool is_created(ValueId id) const { return id >= 0 && facts_[id].heap != nullptr && facts_[id].heap->is_created; }
   void know_type_version(PyTypeObject* type);
+  /// What `name` means in a class (borrowed; nullptr: nothing): a fact of the trace.
+  PyObject* find_in_class(PyTypeObject* type, PyObject* name, PyTypeObject* after = nullptr);
   Operand constant(PyObject* object) { return {Py_NewRef(object), constant_id(object)}; }  // new reference
   Operand bool_constant(bool value) { return constant(value ? Py_True : Py_False); }
   Operand new_constant(PyObject* stolen) { return {stolen, constant_id(stolen)}; }
@@ -297,12 +301,26 @@ class Recorder {
 #include "capture/models.def"
 
  private:
+  struct LookupKey {
+    PyTypeObject *type, *after;
+    PyObject* name;
+    bool operator==(const LookupKey&) const = default;
+  };
+  struct LookupKeyHash {
+    size_t operator()(const LookupKey& key) const {
+      auto word = [](const void* address) { return reinterpret_cast<uintptr_t>(address); };
+      return base::hash_combine(word(key.type) ^ (word(key.after) << 1), word(key.name));
+    }
+  };
+
   RecorderOptions options_;
   PyThreadState* thread_;
   std::unique_ptr<trace::Trace> trace_;
   std::vector<Facts> facts_;
   std::unordered_map<PyObject*, ValueId> constants_;
-  std::unordered_map<PyTypeObject*, bool> known_types_;
+  std::unordered_set<PyTypeObject*> known_types_;
+  std::unordered_set<PyTypeObject*> known_classes_;  // rows of Trace::special_names
+  std::unordered_set<LookupKey, LookupKeyHash> known_lookups_;
   Heap heap_;
   Act* top_ = nullptr;
   bool active_ = true;

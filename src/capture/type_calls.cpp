@@ -10,8 +10,6 @@
 #include "host/torch/callables.h"
 #include "host/torch/tensor.h"
 
-extern "C" PyObject* _PyType_Lookup(PyTypeObject*, PyObject*);
-
 namespace reprise::capture {
 
 namespace {
@@ -248,7 +246,7 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     static PyObject* kReversed = PyUnicode_InternFromString("__reversed__");
     const bool is_tuple = PyTuple_Check(args[0].object) && know_type(args[0]) &&
                           Py_TYPE(args[0].object)->tp_as_sequence->sq_item == PyTuple_Type.tp_as_sequence->sq_item &&
-                          _PyType_Lookup(Py_TYPE(args[0].object), kReversed) == nullptr;
+                          find_in_class(Py_TYPE(args[0].object), kReversed) == nullptr;
     if (!PyList_CheckExact(args[0].object) && !is_tuple && !PyRange_Check(args[0].object)) {
       if (PyDict_Check(args[0].object)) return stop("reversed() of a dict");
       bool found;
@@ -457,7 +455,7 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
   // A metaclass with its own __call__.
   if (Py_TYPE(t)->tp_call != PyType_Type.tp_call) {
     PyTypeObject* meta = Py_TYPE(t);
-    PyObject* method = _PyType_Lookup(meta, names().call);
+    PyObject* method = find_in_class(meta, names().call);
     if (is_enum(t)) {
       for (int i = 0; i < n; i++) {
         if (!make_key(args[i])) return stop("an enum member of a value that is known late");
@@ -494,12 +492,12 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
 Outcome Recorder::make_instance(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out) {
   PyTypeObject* t = reinterpret_cast<PyTypeObject*>(type.object);
   know_type_version(t);
-  PyObject* new_method = _PyType_Lookup(t, names().new_);
-  PyObject* init_method = _PyType_Lookup(t, names().init);
+  PyObject* new_method = find_in_class(t, names().new_);
+  PyObject* init_method = find_in_class(t, names().init);
   bool is_abstract = (t->tp_flags & Py_TPFLAGS_IS_ABSTRACT) != 0;
   // An object with a finaliser is made and dies at the places of the program, not where liveness would have it.
   static PyObject* kDel = PyUnicode_InternFromString("__del__");
-  if (is_abstract || _PyType_Lookup(t, kDel) != nullptr) return call_opaque(type);
+  if (is_abstract || find_in_class(t, kDel) != nullptr) return call_opaque(type);
   std::vector<Operand> all{type};
   all.insert(all.end(), args, args + n);
   Operand made;
@@ -583,7 +581,7 @@ Outcome Recorder::make_instance(Operand type, const Operand* args, int n, PyObje
     *out = made;
     return Outcome::Done;
   }
-  if (Py_TYPE(made.object) != t) init_method = _PyType_Lookup(Py_TYPE(made.object), names().init);
+  if (Py_TYPE(made.object) != t) init_method = find_in_class(Py_TYPE(made.object), names().init);
   if (init_method != nullptr && PyFunction_Check(init_method)) {
     all[0] = made;
     Operand none;

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "capture/callables.h"
+#include "host/cpython/class_lookup.h"
 #include "host/cpython/hook.h"
 #include "interp/evaluator.h"
 #include "interp/plain_policy.h"
@@ -45,7 +46,7 @@ PyObject* find_unbound(PyObject* wrapper) {
   PyObject* name = PyObject_GetAttrString(wrapper, "__name__");
   PyObject* found = nullptr;
   if (owner != nullptr && name != nullptr && PyType_Check(owner)) {
-    found = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(owner), name);
+    found = host::find_in_class(reinterpret_cast<PyTypeObject*>(owner), name);
   }
   Py_XDECREF(owner);
   Py_XDECREF(name);

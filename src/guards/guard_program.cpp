@@ -8,7 +8,8 @@
 //     functions of the trace, and scalars.
 //  4. Cheap and general things first: the torch state word, then the versions of types, then the heap.
 //  5. A type's version that moved fails, unless the trace lists every look-up that it made in the type: then these are
-//     repeated, and the new version is adopted when they find the same objects.
+//     repeated, and the new version is adopted when they find the same objects, and its own names, the special names of
+//     its classes and its MRO are what they were.
 //  6. A success makes a stamp set (stamps.h), keyed by the arguments that are objects with an instance dict: one
 //     compiled block that serves twelve layers has twelve. Stamps may skip work, never change an answer.
 //  7. A failing check under stamps leaves the set usable: two entries that alternate (train and eval) both stay cheap.
@@ -19,9 +20,11 @@
 #include "guards/guard_program.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/log.h"
 #include "guards/facts.h"
+#include "host/cpython/class_lookup.h"
 #include "host/cpython/watch.h"
 #include "trace/object_text.h"
 
@@ -46,6 +49,13 @@ class Flag {
  private:
   bool& flag_;
 };
+
+bool is_in_mro(PyObject* mro, PyTypeObject* type) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); i++) {
+    if (PyTuple_GET_ITEM(mro, i) == reinterpret_cast<PyObject*>(type)) return true;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -125,18 +135,27 @@ bool GuardProgram::check_type_versions() {
   for (size_t i = 0; i < type_words_.size(); i++) {
     if (*type_words_[i].address == type_words_[i].expected) [[likely]]
       continue;
-    if (renew_type_version(i)) continue;
-    failure_ = {Failure::TypeVersion, static_cast<int32_t>(i)};
-    return false;
+    if (!renew_type_version(i)) return false;
   }
   return true;
 }
 
+// The class has changed. Does the trace rely on what has?
 bool GuardProgram::renew_type_version(size_t index) {
-  const trace::TypeVersion& version = code_.trace->type_versions[index];
-  if (!version.has_all_lookups) return false;
-  for (const trace::TypeLookup& lookup : code_.trace->type_lookups) {
-    if (lookup.type == version.type && _PyType_Lookup(lookup.type, lookup.name) != lookup.found) return false;
+  const trace::Trace& trace = *code_.trace;
+  const trace::TypeVersion& version = trace.type_versions[index];
+  failure_ = {Failure::TypeVersion, static_cast<int32_t>(index)};
+  if (!version.has_all_lookups || version.type->tp_mro != version.mro) return false;
+  if (host::get_class_names(version.type) != std::to_array(version.names)) return false;
+  for (const trace::SpecialNames& names : trace.special_names) {
+    if (is_in_mro(version.mro, names.owner) && !host::has_special_names(names.owner, names.defined)) return false;
+  }
+  for (size_t i = 0; i < trace.type_lookups.size(); i++) {
+    const trace::TypeLookup& lookup = trace.type_lookups[i];
+    if (lookup.type != version.type || host::find_in_class(lookup.type, lookup.name, lookup.after) == lookup.found)
+      continue;
+    failure_ = {Failure::TypeLookup, static_cast<int32_t>(i)};
+    return false;
   }
   const uint32_t now = host::get_type_version(version.type);
   if (now != 0) type_words_[index].expected = now;  // 0: versions are used up; look again each time
@@ -196,6 +215,11 @@ std::string GuardProgram::describe_failure() const {
       return "torch state: " + host::describe_state_difference(trace.state_word, state_now_);
     case Failure::TypeVersion:
       return "class " + trace::describe_type(trace.type_versions[failure_.index].type) + " is unchanged";
+    case Failure::TypeLookup: {
+      const trace::TypeLookup& lookup = trace.type_lookups[failure_.index];
+      const char* name = PyUnicode_Check(lookup.name) ? PyUnicode_AsUTF8(lookup.name) : nullptr;
+      return trace::describe_type(lookup.type) + "." + (name != nullptr ? name : "?") + " is unchanged";
+    }
     case Failure::Fact:
       return trace::describe_guard(trace, trace.guards[failure_.index]);
     case Failure::Read:

@@ -38,9 +38,10 @@ class GuardProgram {
   bool check(PyObject* const* args, PyObject** kept_values);
 
   struct Failure {
-    enum Kind : uint8_t { None, State, TypeVersion, Fact, Read };
+    enum Kind : uint8_t { None, State, TypeVersion, TypeLookup, Fact, Read };
     Kind kind = None;
-    int32_t index = -1;  // TypeVersion: in Trace::type_versions; Fact: in Trace::guards; Read: a value id
+    int32_t index = -1;  // TypeVersion: in Trace::type_versions; TypeLookup: in Trace::type_lookups; Fact: in
+                         // Trace::guards; Read: a value id
   };
   /// Of the last check that failed.
   const Failure& failure() const { return failure_; }

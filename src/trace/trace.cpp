@@ -73,11 +73,22 @@ int Trace::traverse(visitproc visit, void* arg) const {  // Py_VISIT wants this 
     Py_VISIT(state.function);
     Py_VISIT(state.code);
   }
-  for (const TypeVersion& version : type_versions) Py_VISIT(version.type);
+  for (const TypeVersion& version : type_versions) {
+    Py_VISIT(version.type);
+    Py_VISIT(version.mro);
+    for (PyObject* name : version.names) Py_VISIT(name);
+  }
   for (const TypeLookup& lookup : type_lookups) {
     Py_VISIT(lookup.type);
     Py_VISIT(lookup.name);
     Py_VISIT(lookup.found);
+  }
+  for (const SpecialNames& names : special_names) {
+    Py_VISIT(names.owner);
+    for (const auto& [name, value] : names.defined) {
+      Py_VISIT(name);
+      Py_VISIT(value);
+    }
   }
   Py_VISIT(function);
   Py_VISIT(code);

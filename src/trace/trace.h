@@ -118,15 +118,25 @@ enum class EndKind : uint8_t {
 struct TypeVersion {
   PyTypeObject* type = nullptr;  // strong
   unsigned version = 0;
-  bool has_all_lookups = false;  // Trace::type_lookups holds every look-up in the type that the trace relies on
+  /// Trace::type_lookups and Trace::special_names hold all of the type that the trace relies on: when the version has
+  /// moved they decide, so that an entry survives changes of a class that do not concern it.
+  bool has_all_lookups = false;
+  PyObject* mro = nullptr;  // strong; a tuple
+  PyObject* names[2] = {};  // strong; __name__ and __qualname__ of a class that is no static type
 };
 
-/// What a look-up of `name` in `type` (along its MRO) found. Lets an entry survive changes of a class that do not
-/// concern it: when the type's version has moved, its look-ups are repeated.
+/// What a look-up of `name` in `type` found.
 struct TypeLookup {
-  PyTypeObject* type = nullptr;  // strong; also a row of Trace::type_versions
-  PyObject* name = nullptr;      // strong
-  PyObject* found = nullptr;     // strong; nullptr: nothing
+  PyTypeObject* type = nullptr;   // strong; also a row of Trace::type_versions
+  PyTypeObject* after = nullptr;  // in its MRO: only what stands behind it was asked (super); nullptr: all
+  PyObject* name = nullptr;       // strong
+  PyObject* found = nullptr;      // strong; nullptr: nothing
+};
+
+/// The special names (`__len__`) that a class itself defines: CPython looks them up without being asked by name.
+struct SpecialNames {
+  PyTypeObject* owner = nullptr;                         // strong
+  std::vector<std::pair<PyObject*, PyObject*>> defined;  // strong; in the order of the class
 };
 
 /// One recording.
@@ -159,7 +169,8 @@ class Trace {
   std::vector<FrameState> frame_states;
   std::vector<Snapshot> snapshots;
   std::vector<TypeVersion> type_versions;  // each type's version tag when recorded
-  std::vector<TypeLookup> type_lookups;    // may be empty: then a moved version fails
+  std::vector<TypeLookup> type_lookups;
+  std::vector<SpecialNames> special_names;  // of every mutable class in the MROs of type_versions
   std::vector<host::TensorMetaRef> tensor_metas;
   host::StateWord state_word;  // torch state at entry
 

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "entry/entry.h"
 #include "guards/dispatcher.h"
+#include "host/cpython/class_lookup.h"
 #include "host/cpython/hook.h"
 #include "host/cpython/watch.h"
 #include "runtime/execute.h"
@@ -134,12 +135,14 @@ std::unique_ptr<Trace> to_trace(PyObject* spec) {
   for_each("tensor_metas", [&](PyObject* tensor) { trace->tensor_metas.push_back(host::make_tensor_meta(tensor)); });
   for_each("type_versions", [&](PyObject* pair) {
     auto* type = reinterpret_cast<PyTypeObject*>(Py_NewRef(PyTuple_GET_ITEM(pair, 0)));
-    trace->type_versions.push_back({type, host::get_type_version(type), PyTuple_GET_ITEM(pair, 1) == Py_True});
+    const auto [name, qualified_name] = host::get_class_names(type);
+    trace->type_versions.push_back(
+        {type, host::get_type_version(type), PyTuple_GET_ITEM(pair, 1) == Py_True, Py_NewRef(type->tp_mro), {Py_XNewRef(name), Py_XNewRef(qualified_name)}});
   });
   for_each("type_lookups", [&](PyObject* pair) {
     auto* type = reinterpret_cast<PyTypeObject*>(Py_NewRef(PyTuple_GET_ITEM(pair, 0)));
     PyObject* name = Py_NewRef(PyTuple_GET_ITEM(pair, 1));
-    trace->type_lookups.push_back({type, name, Py_XNewRef(_PyType_Lookup(type, name))});
+    trace->type_lookups.push_back({type, nullptr, name, Py_XNewRef(host::find_in_class(type, name))});
   });
   trace->state_word = host::capture_state_word();
   trace->function = Py_NewRef(get(spec, "function"));
