@@ -92,14 +92,14 @@ void bind_report(nb::module_& m) {
       nb::arg("compiled"), "Everything explain shows, as dicts, lists, texts and numbers.");
   m.def(
       "measure_guards_ns",
-      [](nb::handle compiled, nb::tuple args, nb::dict kwargs, int checks) -> std::optional<double> {
+      [](nb::handle compiled, nb::tuple args, nb::dict kwargs, int checks, bool takes_values) -> std::optional<double> {
         VectorcallArguments call(args, kwargs);
-        return runtime::measure_guards_ns(compiled.ptr(), call.values(), call.positional_count(), call.names(), checks);
+        return runtime::measure_guards_ns(compiled.ptr(), call.values(), call.positional_count(), call.names(), checks,
+                                          takes_values);
       },
-      nb::arg("compiled"), nb::arg("args"), nb::arg("kwargs"), nb::arg("checks"),
-      "Median nanoseconds of one guard check of a call, or None if no entry serves it. A module's object comes first "
-      "in "
-      "args.");
+      nb::arg("compiled"), nb::arg("args"), nb::arg("kwargs"), nb::arg("checks"), nb::arg("takes_values") = true,
+      "Median nanoseconds of one guard check of a call, or None if no entry serves it; takes_values: with the "
+      "references that the run needs. A module's object comes first in args.");
 }
 
 }  // namespace reprise::bind

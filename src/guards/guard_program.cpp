@@ -173,6 +173,7 @@ bool GuardProgram::run_all(PyObject* const* args, PyObject** values, Temporaries
 }
 
 void GuardProgram::keep_values(PyObject* const* values, PyObject** kept_values) const {
+  if (kept_values == nullptr) return;
   for (size_t i = 0; i < code_.kept_count; i++) kept_values[i] = Py_XNewRef(values[i]);
 }
 

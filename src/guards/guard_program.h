@@ -34,7 +34,7 @@ class GuardProgram {
   std::string build(const trace::Trace& trace, std::span<const trace::ValueId> kept);
 
   /// `args` has the layout of the root frame's localsplus: borrowed, NULL where empty. On success `kept_values[i]` is a
-  /// new reference to the value of `kept[i]`, or NULL. On failure nothing is written.
+  /// new reference to the value of `kept[i]`, or NULL. On failure nothing is written. NULL: the answer alone is wanted.
   bool check(PyObject* const* args, PyObject** kept_values);
 
   struct Failure {

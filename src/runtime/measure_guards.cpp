@@ -11,7 +11,7 @@
 namespace reprise::runtime {
 
 std::optional<double> measure_guards_ns(PyObject* compiled, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,
-                                        int checks) {
+                                        int checks, bool takes_values) {
   const CallTarget target = find_call_target(compiled);
   if (target.function == nullptr || !PyFunction_Check(target.function) || checks < 1) return {};
   std::vector<PyObject*> all;
@@ -34,7 +34,9 @@ std::optional<double> measure_guards_ns(PyObject* compiled, PyObject* const* arg
     for (int i = 0; i < checks; ++i) {
       state.clear();
       const auto start = std::chrono::steady_clock::now();
-      if (!check_guards(entry->entry(), bound.slots(), state)) return {};
+      const bool holds = takes_values ? check_guards(entry->entry(), bound.slots(), state)
+                                      : entry->entry().guards().check(bound.slots(), nullptr);
+      if (!holds) return {};
       times.push_back(std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count());
     }
     std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
