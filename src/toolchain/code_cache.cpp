@@ -8,10 +8,10 @@
 #include <stdlib.h>
 
 #include <cstring>
-#include <filesystem>
 #include <vector>
 
 #include "base/log.h"
+#include "toolchain/folders.h"
 
 namespace reprise::toolchain {
 namespace {
@@ -45,13 +45,11 @@ std::optional<std::vector<std::uint8_t>> read_file(const std::string& path) {
 }  // namespace
 
 CodeCache::CodeCache(const std::string& given) {
-  std::error_code error;
-  const std::string folder = std::filesystem::absolute(given, error).string();
+  const std::string folder = get_absolute_path(given);
   folder_ = folder + "/" + get_build_identity();
-  const bool is_new = !std::filesystem::exists(folder, error);
-  std::filesystem::create_directories(folder_, error);
-  if (error) {
-    give_up(error.message());
+  const bool is_new = ::access(folder.c_str(), F_OK) != 0;
+  if (const std::string error = make_folders(folder_); !error.empty()) {
+    give_up(error);
     return;
   }
   if (is_new) ::chmod(folder.c_str(), 0700);

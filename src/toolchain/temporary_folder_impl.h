@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <string>
-#include <system_error>
+
+#include "toolchain/folders.h"
 
 namespace reprise::toolchain {
 
@@ -18,8 +18,7 @@ class TemporaryFolder {
     if (::mkdtemp(name.data()) != nullptr) path_ = name;
   }
   ~TemporaryFolder() {
-    std::error_code error;
-    if (!path_.empty()) std::filesystem::remove_all(path_, error);
+    if (!path_.empty()) remove_folder(path_);
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;

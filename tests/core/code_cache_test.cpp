@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "test.h"
+#include "toolchain/folders.h"
 
 using namespace reprise;
 namespace fs = std::filesystem;
@@ -129,4 +130,21 @@ TEST("writers and readers at once see whole files") {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong.load(), 0);
+}
+
+TEST("folders are made with those above them, and removed with their files") {
+  const std::string folder = make_folder("folders").string();
+  EXPECT_EQ(toolchain::make_folders(folder + "/a/b"), "");
+  EXPECT_EQ(toolchain::make_folders(folder + "/a/b"), "");
+  EXPECT(fs::is_directory(folder + "/a/b"));
+  write(folder + "/a/b/file", "x");
+  EXPECT(toolchain::make_folders(folder + "/a/b/file/c") != "");
+  EXPECT(toolchain::make_folders(folder + "/a/b/file") != "");
+  toolchain::remove_folder(folder + "/a");  // holds a folder
+  EXPECT(fs::exists(folder + "/a/b/file"));
+  toolchain::remove_folder(folder + "/a/b");
+  EXPECT(!fs::exists(folder + "/a/b"));
+  toolchain::remove_folder(folder + "/missing");
+  EXPECT_EQ(toolchain::get_absolute_path("/x/y"), "/x/y");
+  EXPECT_EQ(toolchain::get_absolute_path("x"), (fs::current_path() / "x").string());
 }

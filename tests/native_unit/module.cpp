@@ -136,8 +136,11 @@ std::unique_ptr<Trace> to_trace(PyObject* spec) {
   for_each("type_versions", [&](PyObject* pair) {
     auto* type = reinterpret_cast<PyTypeObject*>(Py_NewRef(PyTuple_GET_ITEM(pair, 0)));
     const auto [name, qualified_name] = host::get_class_names(type);
-    trace->type_versions.push_back(
-        {type, host::get_type_version(type), PyTuple_GET_ITEM(pair, 1) == Py_True, Py_NewRef(type->tp_mro), {Py_XNewRef(name), Py_XNewRef(qualified_name)}});
+    trace->type_versions.push_back({type,
+                                    host::get_type_version(type),
+                                    PyTuple_GET_ITEM(pair, 1) == Py_True,
+                                    Py_NewRef(type->tp_mro),
+                                    {Py_XNewRef(name), Py_XNewRef(qualified_name)}});
   });
   for_each("type_lookups", [&](PyObject* pair) {
     auto* type = reinterpret_cast<PyTypeObject*>(Py_NewRef(PyTuple_GET_ITEM(pair, 0)));
