@@ -31,6 +31,22 @@ EXIT_TEXTS = ['print("step", i)', "zlib.crc32", "if x.sum() > 0.01"]
 def count_opcodes(program):
     """Bytecodes that CPython executes in user code while program() runs."""
     count = 0
+    if sys.version_info >= (3, 12):  # opcode events of settrace come only to frames that asked before they began
+
+        def on_instruction(code, offset):
+            nonlocal count
+            count += 1
+
+        monitoring = sys.monitoring
+        monitoring.use_tool_id(monitoring.PROFILER_ID, "count_opcodes")
+        monitoring.register_callback(monitoring.PROFILER_ID, monitoring.events.INSTRUCTION, on_instruction)
+        monitoring.set_events(monitoring.PROFILER_ID, monitoring.events.INSTRUCTION)
+        try:
+            program()
+        finally:
+            monitoring.set_events(monitoring.PROFILER_ID, 0)
+            monitoring.free_tool_id(monitoring.PROFILER_ID)
+        return count
 
     def trace(frame, event, arg):
         nonlocal count
