@@ -19,6 +19,11 @@ EXIT_COLUMNS = {"place": "place", "reason": "reason", "code": "code", "count": "
 FAILURE_COLUMNS = {"count": "models", "reason": "reason", "where": "where"}
 
 
+def slug(title):
+    """What a link to a table says: its first words."""
+    return re.sub(r"\W+", "-", title.lower().partition(":")[0])
+
+
 def heads(columns):
     return list(columns.items())
 
@@ -61,17 +66,16 @@ def dashboard_data(path, history=HISTORY):
     return {
         "facts": f"{facts.get('date')} · {facts.get('commit')} · {facts.get('machine')} · {versions}",
         "headline": [[key.replace("_", " "), share(key, line[key])] for key in shown],
-        "capture": tables.capture_rows(rows) + tables.PAPER_CAPTURE if any(r.get("capture") for r in rows) else [],
-        "overhead": tables.overhead_rows(rows),
-        "speed": tables.speed_rows(rows),
+        "sections": [
+            {"id": slug(title), "title": title.partition(": ")[2] or title, "rows": lines, "columns": heads(columns)}
+            for title, lines, columns in tables.sections_of(rows)
+            if title != "Models"
+        ],
         "failures": failures,
         "rows": tables.row_lines(rows),
         "history": past,
         "models": {f"{row['row']} {row['mode']}": model_page(row) for row in rows},
         "tables": {
-            "capture": heads(tables.CAPTURE_COLUMNS),
-            "overhead": heads(tables.OVERHEAD_COLUMNS),
-            "speed": heads(tables.SPEED_COLUMNS),
             "failures": heads(FAILURE_COLUMNS),
             "rows": [["suite", "suite"], *heads(tables.ROW_COLUMNS)],
             "history": [[key, key.replace("_", " ")] for key in line],
