@@ -1,4 +1,4 @@
-"""`python -m bench run | capture | sizes | gate | report | rows`: the commands of the zoo."""
+"""`python -m bench run | capture | sizes | warm | gate | report | rows`: the commands of the zoo."""
 
 import argparse
 import os
@@ -50,10 +50,8 @@ def why_no_device(device):
 
     if torch.cuda.is_available():
         return None
-    built = (
-        f"of this machine; PyTorch is built for CUDA {torch.version.cuda}" if torch.version.cuda else "in this PyTorch"
-    )
-    return f"no CUDA device {built}: nothing is run"
+    built = f"PyTorch is built for CUDA {torch.version.cuda}" if torch.version.cuda else "this PyTorch knows none"
+    return f"no CUDA device ({built}): nothing is run"
 
 
 def run_rows(options, command, arguments):
@@ -101,6 +99,12 @@ def sizes(options):
     """Recompiles: one size of the inputs changes from call to call."""
     columns = ["reprise", *(["torch-eager"] if options.peers else [])]
     return report_of(*run_rows(options, "sizes", ["--columns", ",".join(columns)]))
+
+
+def warm(options):
+    """Cold and warm starts: two processes with one cache on disk."""
+    columns = ["reprise", *(["torch"] if options.peers else [])]
+    return report_of(*run_rows(options, "warm", ["--columns", ",".join(columns)]))
 
 
 def report_of(path, results):
@@ -168,7 +172,7 @@ def report(options):
     return 0
 
 
-COMMANDS = ("run", "capture", "sizes", "gate", "report", "rows")
+COMMANDS = ("run", "capture", "sizes", "warm", "gate", "report", "rows")
 
 
 def main(arguments):
@@ -198,6 +202,12 @@ def main(arguments):
     add_selection(part)
     add_running(part, "batches,lengths", rounds=False)
     part.set_defaults(function=sizes, tier="small")
+    part.add_argument("--peers", action="store_true", help="torch.compile beside us")
+
+    part = commands.add_parser("warm", help="cold and warm starts", description=warm.__doc__)
+    add_selection(part)
+    add_running(part, "warm", rounds=False)
+    part.set_defaults(function=warm, tier="small", timeout=900)
     part.add_argument("--peers", action="store_true", help="torch.compile beside us")
 
     part = commands.add_parser("gate", help="counts against bench/expectations.json", description=gate.__doc__)

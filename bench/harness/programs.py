@@ -2,8 +2,8 @@
 
 Modes: `inference` is one forward pass in eval mode without gradients, `bfloat16` the same under autocast; `training` is
 zero_grad, forward, a loss, backward; `optimizer` is that with AdamW's step behind it. Rows that are whole steps
-themselves (flag `step`) run as they are, in training only. Three more are no programs but questions asked of one:
-`tracers` (tracers.py), `batches` and `lengths` (sizes.py).
+themselves (flag `step`) run as they are, in training only. Four more are no programs but questions asked of one:
+`tracers` (tracers.py), `batches` and `lengths` (sizes.py), `warm` (warm.py).
 
 `reprise` compiles the whole step, as the demo does; the torch.compile columns compile the module and run backward and
 optimizer outside, which is how it is used: the breaks that `.backward()` would be are not counted against it. On a GPU
@@ -36,7 +36,7 @@ def modes_of(row):
     """The modes and the questions that make sense for the row."""
     if "step" in row.flags:
         return ("training",)
-    asked = ("tracers", *(what for what, size in rows.SIZES.items() if rows.can_vary(row, size)))
+    asked = ("tracers", "warm", *(what for what, size in rows.SIZES.items() if rows.can_vary(row, size)))
     return (INFERENCE if "no-train" in row.flags else MODES) + asked
 
 

@@ -13,7 +13,7 @@ PENALTY = 0.5
 NOISE = 0.05
 SAMPLES = 2000
 #: modes that are no way to run a program (programs.py)
-QUESTIONS = ("tracers", "batches", "lengths")
+QUESTIONS = ("tracers", "batches", "lengths", "warm")
 
 
 def geometric_mean(values):
@@ -166,6 +166,21 @@ def size_facts(rows, what, column):
         "most": recompiles[-1] if good else None,
         "again": sum(facts["recompiles_again"] for facts in good) / len(good) if good else None,
         "seconds": sum(f["recompiles_s"] + f["recompiles_again_s"] for f in good) / len(good) if good else None,
+    }
+
+
+def start_facts(rows, column):
+    """Cold and warm starts of a column: seconds on average, and what of the cold start is left; None if not asked."""
+    found = [column_of(row, column) for row in rows if row["mode"] == "warm" and works(row, column)]
+    if not found:
+        return None
+    ratios = [max(facts["warm_s"], 1e-3) / facts["cold_s"] for facts in found if facts["cold_s"] > 1e-3]
+    return {
+        "models": len(found),
+        "cold_s": sum(facts["cold_s"] for facts in found) / len(found),
+        "warm_s": sum(facts["warm_s"] for facts in found) / len(found),
+        "left": geometric_mean(ratios),
+        "cache_mb": sum(facts["cache_mb"] for facts in found) / len(found),
     }
 
 

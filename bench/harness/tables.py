@@ -93,7 +93,7 @@ def ablation_rows(rows):
         for column, mean, count in facts:
             line = found.setdefault(column, {"who": ablation_name(column)})
             if mean is not None:
-                line.update({mode: mean, f"{mode}_less": mean - facts[0][1], f"{mode}_models": count})
+                line.update({mode: mean, f"{mode}_less": mean - facts[0][1] or None, f"{mode}_models": count})
     return [*found.values(), *paper.ablation_rows()] if found else []
 
 
@@ -145,6 +145,18 @@ SIZE_LINE_COLUMNS = {
     "row": "model", "mode": "what varies", "sizes": "sizes", "status": "status", "recompiles": "recompiles",
     "again": "second time", "seconds": "s over eager", "t_status": "Dynamo", "t_recompiles": "recompiles",
     "t_again": "second time",
+}  # fmt: skip
+
+
+def start_rows(rows):
+    """Cold and warm starts, of both compilers."""
+    found = [(column, summary.start_facts(rows, column)) for column in ("reprise", "torch")]
+    return [{"column": column, **facts, "left": percent(facts["left"])} for column, facts in found if facts]
+
+
+START_COLUMNS = {
+    "column": "column", "models": "models", "cold_s": "cold s", "warm_s": "warm s", "left": "warm / cold",
+    "cache_mb": "cache MB",
 }  # fmt: skip
 
 
@@ -208,6 +220,7 @@ def sections_of(rows):
         ("Table 3: speed-up over eager, geometric means", speed_rows(rows), SPEED_COLUMNS),
         ("Table 4: what the parts are worth, geometric means over eager", ablation_rows(rows), ABLATION_COLUMNS),
         ("Recompiles over sizes", size_rows(rows), SIZE_COLUMNS),
+        ("Starts: mean of the first three calls beyond eager's", start_rows(rows), START_COLUMNS),
     ]
     return [section for section in found if section[1]]
 

@@ -113,7 +113,9 @@ def measure_column(row, mode, column, want, exact_maker, eager_ns):
         facts["steady"] = changes
         facts["total"] = stats.stats_of(program.compiled)
         facts.update(capture.kernel_facts(program.compiled), reasons=capture.failures_of(program.compiled))
-        counters = stats.report_of(program.compiled)["counters"]
+        report = stats.report_of(program.compiled)
+        counters = report["counters"]
+        facts["phases"] = {phase: seconds for phase, seconds in report["seconds"].items() if seconds > 0}
         facts["counters"] = {name: count for name, count in counters.items() if count}
         facts["planned_mb"] = counters["planned_bytes"] / 2**20
     return facts, program
@@ -246,6 +248,10 @@ def main(arguments=None):
         from bench.harness import tracers
 
         result = tracers.measure(row, CHECKED_CALLS)
+    elif options.mode == "warm":
+        from bench.harness import warm
+
+        result = warm.measure(row, columns, ["--threads", str(options.threads), "--device", options.device])
     elif options.mode in rows.SIZES:
         from bench.harness import sizes
 

@@ -22,7 +22,7 @@ class Tables(html.parser.HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.sections, self.cards, self.links = {}, 0, []
+        self.sections, self.cards, self.links, self.shapes = {}, 0, [], []
         self.section = self.is_cell = None
 
     def handle_starttag(self, tag, attributes):
@@ -35,6 +35,8 @@ class Tables(html.parser.HTMLParser):
         elif tag in ("td", "th") and self.section:
             self.sections[self.section][-1].append("")
             self.is_cell = True
+        elif tag in ("circle", "rect") and self.section:
+            self.shapes.append(self.section)
         elif tag == "a":
             self.links.append(attributes.get("href"))
         elif attributes.get("class") == "card":
@@ -58,6 +60,7 @@ def result(name, mode, *, status="pass", exits=0, ms=1.0):
     ours = {
         "status": status, "error": None if status == "pass" else "call 1: </script> result: off by 1", "ms": ms,
         "min_ms": ms, "peak_mb": 1.5, "cold_s": 0.5, "guards_us": 3.0, "guards": 12, "kernels": 2, "library_calls": 1,
+        "items": 40, "phases": {"record": 0.002, "aot <b>": 0.01},
         "steady": {"exits": exits, "recordings": 0, "opaque_calls": exits}, "total": {"entries": 1},
         "reasons": reasons if exits else {"exits": []},
     }  # fmt: skip
@@ -136,6 +139,7 @@ def test_a_browser_shows_every_table_without_errors(page, tmp_path):
     assert len(tables.sections["models"]) == 1 + 4
     assert any("paper: TIMM" in row for row in tables.sections["table-1"])
     assert any("<call>" in cell for row in tables.sections["failures"] for cell in row)
+    assert [tables.shapes.count(name) for name in ("table-3", "compile-time", "memory")] == [3, 4, 4]
 
 
 def test_a_models_own_page_shows_its_columns_and_exits(page, tmp_path):
@@ -143,6 +147,7 @@ def test_a_models_own_page_shows_its_columns_and_exits(page, tmp_path):
     assert not console
     cells = [cell for row in tables.sections["model"] for cell in row]
     assert "reprise" in cells and "a.py:3" in cells
+    assert tables.shapes.count("model") == 2  # phases
 
 
 def test_the_committed_results_make_a_page(tmp_path):

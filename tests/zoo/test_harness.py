@@ -51,8 +51,9 @@ def test_a_bare_shape_begins_with_the_batch_and_other_inputs_do_not_vary():
 
 
 def test_every_row_is_asked_what_it_can_answer():
-    assert modes_of(make_row("normal(3, 4)")) == (*MODES, "tracers", "batches")
-    assert modes_of(make_row("normal(3, 4)", "no-train")) == ("inference", "bfloat16", "tracers", "batches")
+    assert modes_of(make_row("normal(3, 4)")) == (*MODES, "tracers", "warm", "batches")
+    assert modes_of(make_row("normal(3, 4)", "no-train")) == ("inference", "bfloat16", "tracers", "warm", "batches")
+    assert {mode for row in zoo.all_rows() for mode in modes_of(row)} == {*MODES, *summary.QUESTIONS}
     assert modes_of(make_row("normal(3, 4)", "step")) == ("training",)
     assert set(sizes.CHANGES) == set(rows.SIZES) and [len(c) for c in sizes.CHANGES.values()] == [16, 64]
 
@@ -93,6 +94,12 @@ def test_older_tracers_pass_raise_or_are_wrong():
     assert found["status"] == "ok" and set(found["columns"]) == {"trace", "script", "fx"}
     assert found["columns"]["trace"]["status"] == "pass"
     assert {facts["status"] for facts in found["columns"].values()} <= {"pass", "raises", "wrong"}
+
+
+def test_a_warm_start_takes_kernels_from_the_cache():
+    found = work("retention", "warm")["columns"]["reprise"]
+    assert found["status"] == "pass" and found["cold_s"] > 0 and found["cache_mb"] > 0
+    assert found["kernels"]["cached_kernels"] > 0
 
 
 def test_a_column_may_leave_parts_out():
