@@ -150,6 +150,8 @@ def outcome_of(result):
             words.append(f"{column} {facts['status']}: {(facts['error'] or '')[:80]}")
         elif "ms" in facts:
             words.append(f"{column} {facts['ms']:.1f} ms")
+        elif "warm_s" in facts:
+            words.append(f"{column} {facts['cold_s']:.2f} s cold, {facts['warm_s']:.2f} warm")
         elif "recompiles" in facts:
             words.append(f"{column} {facts['recompiles']} recompiles")
     ours = result["columns"].get("reprise", {})

@@ -41,11 +41,16 @@ def modes_of(row):
 
 
 @contextlib.contextmanager
+def autocast_without_gradients(row):
+    with torch.set_grad_enabled("grad-inference" in row.flags), torch.autocast(row.device, dtype=torch.bfloat16):
+        yield
+
+
 def surroundings(row, mode):
     """What inference runs in: whether gradients are wanted, and autocast."""
-    autocast = torch.autocast(row.device, dtype=torch.bfloat16, enabled=mode == "bfloat16")
-    with torch.set_grad_enabled("grad-inference" in row.flags), autocast:
-        yield
+    return (
+        autocast_without_gradients(row) if mode == "bfloat16" else torch.set_grad_enabled("grad-inference" in row.flags)
+    )
 
 
 def synchronise(row):
