@@ -1,6 +1,7 @@
 """`python -m bench [DIR]`: the demo's table and the call-overhead probes as CSV files in DIR (default: build/bench).
 
-`python -m bench run | capture | gate | report | rows` are the commands of the zoo (bench/harness/README.md).
+`python -m bench run | capture | sizes | warm | gate | report | rows` are the commands of the zoo
+(bench/harness/README.md).
 
 Options before DIR reach both parts where both have them: --mode, --threads. `--peers` adds torch.compile to the probes,
 `--small` takes tiny models and few blocks.
@@ -15,7 +16,7 @@ from bench import demo, modes, overhead
 
 def main(arguments=None):
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments and arguments[0] in ("run", "capture", "gate", "report", "rows"):
+    if arguments and arguments[0] in ("run", "capture", "sizes", "warm", "gate", "report", "rows"):
         from bench.harness import commands
 
         return commands.main(arguments)

@@ -29,8 +29,17 @@ def make_program():
     return torch.nn.Sequential(*[torch.nn.ReLU() for _ in range(LAYERS)]).eval()
 
 
-def peak_live_bytes(call):
-    """Peak of bytes allocated minus freed by torch's CPU allocator while call() runs."""
+def peak_live_bytes(call, device="cpu"):
+    """Peak of bytes allocated minus freed by torch's allocator of the device while call() runs."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        call()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:

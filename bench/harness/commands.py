@@ -1,4 +1,4 @@
-"""`python -m bench run | capture | gate | report | rows`: the commands of the zoo."""
+"""`python -m bench run | capture | sizes | warm | gate | report | rows`: the commands of the zoo."""
 
 import argparse
 import os
@@ -18,7 +18,8 @@ def add_selection(parser):
 
 
 def add_running(parser, modes, rounds):
-    parser.add_argument("--modes", default=modes, help="comma-separated: inference, training, optimizer")
+    parser.add_argument("--modes", default=modes, help="comma-separated: inference, bfloat16, training, optimizer")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where models and inputs lie")
     parser.add_argument("--file", type=pathlib.Path, help="the result file; an existing one is gone on with")
     parser.add_argument("--threads", type=int, default=2 if rounds else 1, help="threads of torch in each process")
     parser.add_argument("--parallel", type=int, default=1, help="processes at a time (not for timing)")
@@ -41,14 +42,32 @@ def shard_of(text):
     return int(index), int(count)
 
 
+def why_no_device(device):
+    """What is missing for a device, or None."""
+    if device == "cpu":
+        return None
+    import torch
+
+    if torch.cuda.is_available():
+        return None
+    built = f"PyTorch is built for CUDA {torch.version.cuda}" if torch.version.cuda else "this PyTorch knows none"
+    return f"no CUDA device ({built}): nothing is run"
+
+
 def run_rows(options, command, arguments):
+    """(path, results), or (None, []) where the device is not there."""
     from bench.harness import driver
 
-    path = options.file or pathlib.Path(DEFAULT_FILE.format(command=command, tier=options.tier))
+    if why := why_no_device(options.device):
+        print(f"skipped: {why}")
+        return None, []
+    name = command if options.device == "cpu" else f"{command}-{options.device}"
+    path = options.file or pathlib.Path(DEFAULT_FILE.format(command=name, tier=options.tier))
+    arguments = [*arguments, "--device", options.device]
     jobs = driver.jobs_of(selected(options), options.modes.split(","), shard_of(options.shard))
     results = driver.run_jobs(
         jobs, path, arguments, threads=options.threads, timeout_s=options.timeout, parallel=options.parallel,
-        peers_from=getattr(options, "peers_from", None),
+        peers_from=getattr(options, "peers_from", None), device=options.device,
     )  # fmt: skip
     print(f"written: {path}", file=sys.stderr)
     return path, results
@@ -56,22 +75,44 @@ def run_rows(options, command, arguments):
 
 def run(options):
     """Time a tier."""
-    from bench.harness.programs import PEERS
-    from bench.harness.tables import print_report
+    from bench.harness.columns import ABLATIONS, PEERS, WITHOUT, find_column
 
     columns = ["eager-again", "reprise", *(PEERS if options.peers else ())]
+    columns += [WITHOUT + words for words in ABLATIONS] if options.ablation else []
+    columns += options.columns.split(",") if options.columns else []
+    for column in columns:
+        if missing := find_column(column).missing():
+            print(f"{column} is left out: it needs {', '.join(missing)}", file=sys.stderr)
     arguments = ["--columns", ",".join(columns), "--rounds", str(options.rounds), "--budget", str(options.budget)]
-    path, results = run_rows(options, "run", [*arguments, "--capture"])
-    print_report(path)
-    return 1 if any(is_ours_bad(result) for result in results) else 0
+    return report_of(*run_rows(options, "run", [*arguments, "--capture"]))
 
 
 def capture(options):
     """Capture alone: what is recorded, and what not."""
+    arguments = ["--columns", "reprise", "--capture"] + ["--peers-capture"] * options.peers
+    if options.peers or options.peers_from:
+        options.modes += ",tracers"
+    return report_of(*run_rows(options, "capture", arguments))
+
+
+def sizes(options):
+    """Recompiles: one size of the inputs changes from call to call."""
+    columns = ["reprise", *(["torch-eager"] if options.peers else [])]
+    return report_of(*run_rows(options, "sizes", ["--columns", ",".join(columns)]))
+
+
+def warm(options):
+    """Cold and warm starts: two processes with one cache on disk."""
+    columns = ["reprise", *(["torch"] if options.peers else [])]
+    return report_of(*run_rows(options, "warm", ["--columns", ",".join(columns)]))
+
+
+def report_of(path, results):
+    """Print the tables; the exit code."""
     from bench.harness.tables import print_report
 
-    arguments = ["--columns", "reprise", "--capture"] + ["--peers-capture"] * options.peers
-    path, results = run_rows(options, "capture", arguments)
+    if path is None:
+        return 0
     print_report(path)
     return 1 if any(is_ours_bad(result) for result in results) else 0
 
@@ -83,7 +124,7 @@ def gate(options):
     if options.file and options.file.exists():
         options.file.unlink()  # counts of this commit only
     os.environ.update(ENVIRONMENT)
-    path, results = run_rows(options, "gate", ["--columns", "reprise", "--capture"])
+    _, results = run_rows(options, "gate", ["--columns", "reprise", "--capture"])
     found = check_or_bless(results)
     unknown = without_expectations(results, read_expectations())
     found += [f"{key}: nothing is expected of it; BLESS=1 writes what it gave" for key in unknown]
@@ -92,10 +133,10 @@ def gate(options):
 
 
 def is_ours_bad(result):
-    return result["status"] in ("crash", "timeout") or result["columns"].get("reprise", {}).get("status") in (
-        "wrong",
-        "raises",
-    )
+    if result["mode"] == "tracers":
+        return False
+    ours = result["columns"].get("reprise", {}).get("status")
+    return result["status"] in ("crash", "timeout") or ours in ("wrong", "raises")
 
 
 def list_rows(options):
@@ -131,7 +172,7 @@ def report(options):
     return 0
 
 
-COMMANDS = ("run", "capture", "gate", "report", "rows")
+COMMANDS = ("run", "capture", "sizes", "warm", "gate", "report", "rows")
 
 
 def main(arguments):
@@ -143,6 +184,10 @@ def main(arguments):
     add_running(part, "inference,training", rounds=True)
     part.set_defaults(function=run, tier="small")
     part.add_argument("--peers", action="store_true", help="torch.compile beside us")
+    part.add_argument("--ablation", action="store_true", help="Reprise without its parts, one column each (table 4)")
+    part.add_argument(
+        "--columns", help="comma-separated further columns: onnxruntime, openvino, tvm, reprise-without-X"
+    )
     part.add_argument("--rounds", type=int, default=20, help="timed rounds of each column")
     part.add_argument("--budget", type=float, default=5, help="seconds of timing, at most")
 
@@ -152,6 +197,18 @@ def main(arguments):
     part.set_defaults(function=capture)
     part.add_argument("--peers", action="store_true", help="count what torch.compile captures, too")
     part.add_argument("--peers-from", type=pathlib.Path, help="take torch.compile's counts from this result file")
+
+    part = commands.add_parser("sizes", help="recompiles over sizes", description=sizes.__doc__)
+    add_selection(part)
+    add_running(part, "batches,lengths", rounds=False)
+    part.set_defaults(function=sizes, tier="small")
+    part.add_argument("--peers", action="store_true", help="torch.compile beside us")
+
+    part = commands.add_parser("warm", help="cold and warm starts", description=warm.__doc__)
+    add_selection(part)
+    add_running(part, "warm", rounds=False)
+    part.set_defaults(function=warm, tier="small", timeout=900)
+    part.add_argument("--peers", action="store_true", help="torch.compile beside us")
 
     part = commands.add_parser("gate", help="counts against bench/expectations.json", description=gate.__doc__)
     add_selection(part)

@@ -19,6 +19,11 @@ EXIT_COLUMNS = {"place": "place", "reason": "reason", "code": "code", "count": "
 FAILURE_COLUMNS = {"count": "models", "reason": "reason", "where": "where"}
 
 
+def slug(title):
+    """What a link to a table says: its first words."""
+    return re.sub(r"\W+", "-", title.lower().partition(":")[0])
+
+
 def heads(columns):
     return list(columns.items())
 
@@ -29,13 +34,31 @@ def model_page(row):
                for name, facts in row["columns"].items()]  # fmt: skip
     ours = summary.column_of(row, "reprise")
     exits = [{**x, "place": summary.short_place(x["place"])} for x in ours.get("reasons", {}).get("exits", [])]
-    kept = {k: v for k, v in ours.items() if k not in ("times_ms", "reasons", "traceback")}
+    kept = {k: v for k, v in ours.items() if k not in ("times_ms", "reasons", "traceback", "phases")}
     return {
+        "phases": [[phase, 1e3 * seconds] for phase, seconds in ours.get("phases", {}).items()],
         "error": row.get("error") or ours.get("error"),
         "columns": columns,
         "exits": exits,
         "facts": {"status": row["status"], "hard": row.get("hard"), "capture": row.get("capture"), "reprise": kept},
     }
+
+
+def compile_points(rows):
+    """[trace items, seconds of the first three calls beyond eager's, name] of each program."""
+    found = []
+    for row in summary.programs_of(rows):
+        ours = summary.column_of(row, "reprise")
+        if ours.get("items") and ours.get("cold_s"):
+            found.append([ours["items"], ours["cold_s"], f"{row['row']} {row['mode']}"])
+    return found
+
+
+def memory_points(rows):
+    """Peak memory of eager over ours of each program."""
+    peaks = [(summary.column_of(row, "eager").get("peak_mb"), summary.column_of(row, "reprise").get("peak_mb"))
+             for row in summary.programs_of(rows)]  # fmt: skip
+    return [theirs / ours for theirs, ours in peaks if theirs and ours]
 
 
 def share(key, value):
@@ -61,17 +84,18 @@ def dashboard_data(path, history=HISTORY):
     return {
         "facts": f"{facts.get('date')} · {facts.get('commit')} · {facts.get('machine')} · {versions}",
         "headline": [[key.replace("_", " "), share(key, line[key])] for key in shown],
-        "capture": tables.capture_rows(rows) + tables.PAPER_CAPTURE if any(r.get("capture") for r in rows) else [],
-        "overhead": tables.overhead_rows(rows),
-        "speed": tables.speed_rows(rows),
+        "sections": [
+            {"id": slug(title), "title": title, "rows": lines, "columns": heads(columns)}
+            for title, lines, columns in tables.sections_of(rows)
+            if title != "Models"
+        ],
         "failures": failures,
+        "compile_points": compile_points(rows),
+        "memory_points": memory_points(rows),
         "rows": tables.row_lines(rows),
         "history": past,
         "models": {f"{row['row']} {row['mode']}": model_page(row) for row in rows},
         "tables": {
-            "capture": heads(tables.CAPTURE_COLUMNS),
-            "overhead": heads(tables.OVERHEAD_COLUMNS),
-            "speed": heads(tables.SPEED_COLUMNS),
             "failures": heads(FAILURE_COLUMNS),
             "rows": [["suite", "suite"], *heads(tables.ROW_COLUMNS)],
             "history": [[key, key.replace("_", " ")] for key in line],

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 
+from bench.harness.columns import COLUMNS
 from bench.harness.programs import modes_of
 from bench.progress import Progress
 
@@ -41,7 +42,7 @@ def jobs_of(rows, modes, shard=(0, 1)):
     return jobs[index::count]
 
 
-def facts_of_machine(threads):
+def facts_of_machine(threads, device="cpu"):
     """What a result depends on beside the program: one line in front of the results."""
     from importlib import metadata
 
@@ -62,11 +63,26 @@ def facts_of_machine(threads):
         "dirty": bool(git("status", "--porcelain", "--untracked-files=no")),
         "machine": f"{processor()}, {os.cpu_count()} cores, {platform.system()}",
         "threads": threads,
+        "device": facts_of_device(device),
         "python": platform.python_version(),
         "packages": {
-            name: version(name) for name in ("torch", "torchvision", "transformers", "timm", "torch-geometric")
+            name: version(name)
+            for name in ("torch", "torchvision", "transformers", "timm", "torch-geometric", *packages_of_columns())
         },
     }
+
+
+def packages_of_columns():
+    return [name for column in COLUMNS.values() for name in column.packages[:1]]
+
+
+def facts_of_device(device):
+    if device == "cpu":
+        return device
+    import torch
+
+    tf32 = f"tf32 in products {torch.backends.cuda.matmul.allow_tf32}, convolutions {torch.backends.cudnn.allow_tf32}"
+    return f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, {tf32}"
 
 
 def processor():
@@ -134,6 +150,10 @@ def outcome_of(result):
             words.append(f"{column} {facts['status']}: {(facts['error'] or '')[:80]}")
         elif "ms" in facts:
             words.append(f"{column} {facts['ms']:.1f} ms")
+        elif "warm_s" in facts:
+            words.append(f"{column} {facts['cold_s']:.2f} s cold, {facts['warm_s']:.2f} warm")
+        elif "recompiles" in facts:
+            words.append(f"{column} {facts['recompiles']} recompiles")
     ours = result["columns"].get("reprise", {})
     if "steady" in ours:
         words.append(f"{ours['total']['entries']} entries, {ours['steady']['exits']} exits")
@@ -148,8 +168,9 @@ def with_peers(result, peers):
     return result
 
 
-def run_jobs(jobs, path, arguments, *, threads=2, timeout_s=TIMEOUT_S, parallel=1, peers_from=None):
-    """Run what the file does not have yet; returns all its rows. peers_from: see `with_peers`."""
+def run_jobs(jobs, path, arguments, *, threads=2, timeout_s=TIMEOUT_S, parallel=1, peers_from=None, device="cpu"):
+    """Run what the file does not have yet; returns all its rows. peers_from: see `with_peers`; what tracers gave is
+    taken from there as well."""
     _, done = read_results(path)
     peers = {f"{row['row']} {row['mode']}": row for row in read_results(peers_from)[1]} if peers_from else {}
     have = {f"{row['row']} {row['mode']}" for row in done}
@@ -157,12 +178,14 @@ def run_jobs(jobs, path, arguments, *, threads=2, timeout_s=TIMEOUT_S, parallel=
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = threading.Lock()
     with open(path, "a") as out, Progress(len(todo)) as bar:
-        print(json.dumps({**facts_of_machine(threads), "arguments": arguments}), file=out, flush=True)
+        print(json.dumps({**facts_of_machine(threads, device), "arguments": arguments}), file=out, flush=True)
 
         def work(job):
             with lock:
                 bar.begin(job.key)
-            result = with_peers(run_job(job, arguments, threads, timeout_s), peers)
+            is_theirs = job.mode == "tracers" and job.key in peers
+            result = peers[job.key] if is_theirs else run_job(job, arguments, threads, timeout_s)
+            result = with_peers(result, peers)
             with lock:
                 print(json.dumps(result), file=out, flush=True)
                 bar.text = job.key

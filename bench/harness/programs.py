@@ -1,31 +1,25 @@
 """What of a model is run and compiled in each mode: `make_program(row, mode, column)`.
 
-Modes: `inference` is one forward pass in eval mode without gradients; `training` is zero_grad, forward, a loss,
-backward; `optimizer` is that with AdamW's step behind it. Rows that are whole steps themselves (flag `step`) run as
-they are, in training only.
+Modes: `inference` is one forward pass in eval mode without gradients, `bfloat16` the same under autocast; `training` is
+zero_grad, forward, a loss, backward; `optimizer` is that with AdamW's step behind it. Rows that are whole steps
+themselves (flag `step`) run as they are, in training only. Four more are no programs but questions asked of one:
+`tracers` (tracers.py), `batches` and `lengths` (sizes.py), `warm` (warm.py).
 
-Columns: `eager`; `reprise` compiles the whole step, as the demo does; the torch.compile columns compile the module and
-run backward and optimizer outside, which is how it is used: the breaks that `.backward()` would be are not counted
-against it.
+`reprise` compiles the whole step, as the demo does; the torch.compile columns compile the module and run backward and
+optimizer outside, which is how it is used: the breaks that `.backward()` would be are not counted against it. On a GPU
+a call ends when the GPU is done.
 """
 
+import contextlib
 import dataclasses
 
 import torch
 
+from bench.harness.columns import is_reprise, wrapper
 from bench.zoo import rows
 
-MODES = ("inference", "training", "optimizer")
-#: column -> what it is
-COLUMNS = {
-    "eager": "PyTorch",
-    "eager-again": "PyTorch once more: the noise of the machine",
-    "reprise": "reprise.compile",
-    "torch": "torch.compile",
-    "torch-overhead": 'torch.compile(mode="reduce-overhead")',
-    "torch-eager": 'torch.compile(backend="eager"): the capture of torch.compile alone',
-}
-PEERS = ("torch", "torch-overhead", "torch-eager")
+MODES = ("inference", "bfloat16", "training", "optimizer")
+INFERENCE = ("inference", "bfloat16")
 
 
 @dataclasses.dataclass
@@ -39,25 +33,29 @@ class Program:
 
 
 def modes_of(row):
-    """The modes that make sense for the row."""
+    """The modes and the questions that make sense for the row."""
     if "step" in row.flags:
         return ("training",)
-    return ("inference",) if "no-train" in row.flags else MODES
+    asked = ("tracers", "warm", *(what for what, size in rows.SIZES.items() if rows.can_vary(row, size)))
+    return (INFERENCE if "no-train" in row.flags else MODES) + asked
 
 
-def wrapper(column, **options):
-    """The compiler of a column, as a function of what it compiles."""
-    if column in ("eager", "eager-again"):
-        return lambda program: program
-    if column == "reprise":
-        import reprise
+@contextlib.contextmanager
+def autocast_without_gradients(row):
+    with torch.set_grad_enabled("grad-inference" in row.flags), torch.autocast(row.device, dtype=torch.bfloat16):
+        yield
 
-        from bench.stats import require_reprise
 
-        require_reprise()
-        return lambda program: reprise.compile(program, **options)
-    fixed = {"torch": {}, "torch-overhead": {"mode": "reduce-overhead"}, "torch-eager": {"backend": "eager"}}[column]
-    return lambda program: torch.compile(program, **{**fixed, **options})
+def surroundings(row, mode):
+    """What inference runs in: whether gradients are wanted, and autocast."""
+    return (
+        autocast_without_gradients(row) if mode == "bfloat16" else torch.set_grad_enabled("grad-inference" in row.flags)
+    )
+
+
+def synchronise(row):
+    if row.device == "cuda":
+        torch.cuda.synchronize()
 
 
 def float_tensors(thing):
@@ -101,30 +99,42 @@ def make_step(module, forward, optimizer):
 
 
 def make_program(row, mode, column="eager", double=False, **options):
-    """A fresh twin. double: parameters and buffers in float64, for the referee."""
+    """A fresh twin. double: parameters and buffers in float64, and no autocast, for the referee."""
     module = rows.make_program(row)
     if double:
         module = module.double()
     wrap = wrapper(column, **options)
-    if mode == "inference":
+    if mode in INFERENCE:
         compiled = wrap(module.eval())
-        needs_gradients = "grad-inference" in row.flags
+        inner_mode = "inference" if double else mode
 
         def call(*args, **kwargs):
-            with torch.set_grad_enabled(needs_gradients):
-                return compiled(*args, **kwargs)
+            with surroundings(row, inner_mode):
+                result = compiled(*args, **kwargs)
+            synchronise(row)
+            return result
 
         return Program(module, call, compiled)
     module.train()
+    optimizer = None
     if "step" in row.flags:
-        compiled = wrap(module)
-        return Program(module, compiled, compiled)
-    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3) if mode == "optimizer" else None
-    if column == "reprise":
-        compiled = wrap(make_step(module, module, optimizer))
-        return Program(module, compiled, compiled, optimizer)
-    compiled = wrap(module)
-    return Program(module, make_step(module, compiled, optimizer), compiled, optimizer)
+        compiled = step = wrap(module)
+    else:
+        optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3) if mode == "optimizer" else None
+        if is_reprise(column):
+            compiled = step = wrap(make_step(module, module, optimizer))
+        else:
+            compiled = wrap(module)
+            step = make_step(module, compiled, optimizer)
+    if row.device == "cpu":
+        return Program(module, step, compiled, optimizer)
+
+    def synchronised_step(*args, **kwargs):
+        result = step(*args, **kwargs)
+        synchronise(row)
+        return result
+
+    return Program(module, synchronised_step, compiled, optimizer)
 
 
 def state_of(program):

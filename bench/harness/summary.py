@@ -12,6 +12,8 @@ import re
 PENALTY = 0.5
 NOISE = 0.05
 SAMPLES = 2000
+#: modes that are no way to run a program (programs.py)
+QUESTIONS = ("tracers", "batches", "lengths", "warm")
 
 
 def geometric_mean(values):
@@ -30,6 +32,11 @@ def interval(values, seed=0):
 def is_eligible(row):
     """Eager itself works and gives the same twice."""
     return row["status"] in ("ok", "crash", "timeout")
+
+
+def programs_of(rows):
+    """The rows that are programs in a mode, not questions asked of them (`QUESTIONS`)."""
+    return [row for row in rows if row["mode"] not in QUESTIONS]
 
 
 def column_of(row, column):
@@ -137,6 +144,61 @@ def speed_facts(rows, column, over="eager"):
     }
 
 
+def tracer_facts(rows, tracer):
+    """(works, models) of one of PyTorch's older tracers; None where none was asked."""
+    rows = [row for row in rows if row["mode"] == "tracers" and is_eligible(row)]
+    return (sum(works(row, tracer) for row in rows), len(rows)) if rows else None
+
+
+def size_facts(rows, what, column):
+    """Recompiles of a compiler over sizes: dict of numbers, or None where it was not asked."""
+    rows = [row for row in rows if row["mode"] == what and is_eligible(row)]
+    asked = [row for row in rows if column_of(row, column) or row["status"] != "ok"]
+    if not any(column_of(row, column) for row in asked):
+        return None
+    good = [column_of(row, column) for row in asked if works(row, column)]
+    recompiles = sorted(facts["recompiles"] for facts in good)
+    return {
+        "models": len(asked),
+        "works": len(good),
+        "recompiles": sum(recompiles) / len(good) if good else None,
+        "median": recompiles[len(good) // 2] if good else None,
+        "most": recompiles[-1] if good else None,
+        "again": sum(facts["recompiles_again"] for facts in good) / len(good) if good else None,
+        "seconds": sum(f["recompiles_s"] + f["recompiles_again_s"] for f in good) / len(good) if good else None,
+    }
+
+
+def start_facts(rows, column):
+    """Cold and warm starts of a column: seconds on average, and what of the cold start is left; None if not asked."""
+    found = [column_of(row, column) for row in rows if row["mode"] == "warm" and works(row, column)]
+    if not found:
+        return None
+    ratios = [max(facts["warm_s"], 1e-3) / facts["cold_s"] for facts in found if facts["cold_s"] > 1e-3]
+    return {
+        "models": len(found),
+        "cold_s": sum(facts["cold_s"] for facts in found) / len(found),
+        "warm_s": sum(facts["warm_s"] for facts in found) / len(found),
+        "left": geometric_mean(ratios),
+        "cache_mb": sum(facts["cache_mb"] for facts in found) / len(found),
+    }
+
+
+def cost_facts(rows, column):
+    """What capture alone costs in steady state: geometric mean of a column with PyTorch's kernels over eager."""
+    ratios = [1 / s for row in rows if not is_noisy(row) and (s := speedup(row, column))]
+    return {"mean": geometric_mean(ratios), "interval": interval(ratios), "counted": len(ratios)}
+
+
+def ablation_facts(rows, columns, whole="reprise"):
+    """[(column, geometric mean over eager, models)] over the rows where all columns work and have times."""
+    good = [
+        row for row in rows
+        if not is_noisy(row) and all(speedup(row, column) for column in (whole, *columns))
+    ]  # fmt: skip
+    return [(c, geometric_mean([speedup(row, c) for row in good]), len(good)) for c in (whole, *columns)]
+
+
 def suites_of(rows):
     return sorted({row["suite"] for row in rows})
 
@@ -144,7 +206,7 @@ def suites_of(rows):
 def failures(rows):
     """Reason -> list of (row, place): why programs stop being recorded, and what is wrong or dies."""
     found = collections.defaultdict(list)
-    for row in rows:
+    for row in (row for row in rows if row["mode"] != "tracers"):
         name = f"{row['row']} {row['mode']}"
         ours = column_of(row, "reprise")
         if row["status"] in ("crash", "timeout"):
@@ -175,8 +237,9 @@ def short_place(place):
 
 def headline(facts, rows):
     """The summary line: dict, in the order of bench/history.csv."""
+    rows = programs_of(rows)
     inference = [row for row in rows if row["mode"] == "inference"]
-    training = [row for row in rows if row["mode"] != "inference"]
+    training = [row for row in rows if row["mode"] in ("training", "optimizer")]
     eligible = [row for row in rows if is_eligible(row)]
     ours = capture_facts(inference)
     peers = capture_facts(inference, "torch")

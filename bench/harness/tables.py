@@ -2,21 +2,16 @@
 
 import csv
 
-from bench.harness import summary
+from bench.harness import paper, summary
+from bench.harness.columns import COLUMNS, WITHOUT
 from bench.harness.driver import read_results
 from bench.table import text_table
 
-#: PyTorch 2 paper, table 1 (fp32 inference, A100): its own figures for TorchDynamo, by its suites
-PAPER_CAPTURE = [
-    {"suite": "paper: TorchBench", "models": 80, "works": 74, "operators": "91.8 %", "none": 52, "few": 4, "many": 16},
-    {"suite": "paper: HuggingFace", "models": 46, "works": 46, "operators": "99.8 %", "none": 41, "few": 1, "many": 4},
-    {"suite": "paper: TIMM", "models": 62, "works": 62, "operators": "100 %", "none": 62, "few": 0, "many": 0},
-]
 CAPTURE_COLUMNS = {
     "suite": "suite", "models": "models", "works": "work", "operators": "operators", "graphs": "graphs/model",
     "none": "0 exits", "few": "1-9", "many": "10+", "breaks": "exits",
-    "t_operators": "Dynamo operators", "t_graphs": "graphs/model", "t_none": "0 breaks", "t_few": "1-9",
-    "t_many": "10+", "t_breaks": "breaks",
+    "t_works": "Dynamo", "t_operators": "operators", "t_graphs": "graphs/model", "t_none": "0 breaks", "t_few": "1-9",
+    "t_many": "10+", "t_breaks": "breaks", "trace": "jit.trace", "script": "jit.script", "fx": "fx.symbolic_trace",
 }  # fmt: skip
 SPEED_COLUMNS = {
     "suite": "suite", "mode": "mode", "column": "column", "mean": "x eager", "interval": "95 %", "works": "works",
@@ -29,23 +24,29 @@ def percent(value):
 
 
 def capture_rows(rows):
-    """Rows of table 1, ours and TorchDynamo's side by side, all suites last."""
-    rows = [row for row in rows if row["mode"] == "inference"]
+    """Rows of table 1, ours, TorchDynamo's and the older tracers' side by side, all suites last; then the paper's."""
+    asked = [row for row in rows if row["mode"] in ("inference", "tracers")]
     found = []
-    for suite in [*summary.suites_of(rows), None]:
-        part = [row for row in rows if suite in (None, row["suite"])]
+    for suite in [*summary.suites_of(asked), None]:
+        both = [row for row in asked if suite in (None, row["suite"])]
+        part = [row for row in both if row["mode"] == "inference"]
         ours, theirs = summary.capture_facts(part), summary.capture_facts(part, "torch")
         line = {"suite": suite or "all", **ours, "operators": percent(ours["operators"])}
         if theirs["works"]:
             line.update({f"t_{key}": value for key, value in theirs.items()}, t_operators=percent(theirs["operators"]))
+        for tracer in ("trace", "script", "fx"):
+            if count := summary.tracer_facts(both, tracer):
+                line[tracer] = f"{count[0]}/{count[1]}"
         found.append(line)
-    return found
+    return found + paper.CAPTURE
 
 
 def speed_rows(rows):
     """Rows of table 3: geometric means over models, by suite, mode and column."""
     found = []
-    columns = [c for c in ("reprise", "torch", "torch-overhead", "torch-eager") if any(c in r["columns"] for r in rows)]
+    rows = summary.programs_of(rows)
+    wanted = [c for c in COLUMNS if not c.startswith("eager")]
+    columns = [c for c in wanted if any(c in r["columns"] for r in rows)]
     for mode in sorted({row["mode"] for row in rows}):
         for suite in [*summary.suites_of(rows), None]:
             part = [row for row in rows if row["mode"] == mode and suite in (None, row["suite"])]
@@ -56,13 +57,113 @@ def speed_rows(rows):
                 low_high = facts["interval"]
                 span = f"{low_high[0]:.2f}-{low_high[1]:.2f}" if low_high else None
                 found.append({"suite": suite or "all", "mode": mode, "column": column, **facts, "interval": span})
+    return found + paper.speed_rows() if found else found
+
+
+#: the columns of table 2
+CAPTURES = {"reprise-eager": 'Reprise, backend="eager"', "torch-eager": 'TorchDynamo, backend="eager"'}
+
+
+def cost_rows(rows):
+    """Rows of table 2: steady state of both captures with PyTorch's kernels, over eager; then the paper's."""
+    found = []
+    for column, who in CAPTURES.items():
+        line = {"who": who}
+        for mode in ("inference", "bfloat16", "training", "optimizer"):
+            facts = summary.cost_facts([row for row in rows if row["mode"] == mode], column)
+            if facts["mean"] is not None:
+                line.update({mode: percent(facts["mean"] - 1), "models": max(line.get("models", 0), facts["counted"])})
+        if len(line) > 1:
+            found.append(line)
+    return found + paper.COST if found else found
+
+
+COST_COLUMNS = {
+    "who": "capture alone", "models": "models", "inference": "inference", "bfloat16": "bfloat16",
+    "training": "training", "optimizer": "optimizer",
+}  # fmt: skip
+
+
+def ablation_rows(rows):
+    """Rows of table 4: our own speed-up without each part, over the models where every column works; the paper's."""
+    columns = list(dict.fromkeys(c for row in rows for c in row["columns"] if c.startswith(WITHOUT)))
+    found = {}
+    for mode in ("inference", "training") if columns else ():
+        facts = summary.ablation_facts([row for row in rows if row["mode"] == mode], columns)
+        for column, mean, count in facts:
+            line = found.setdefault(column, {"who": ablation_name(column)})
+            if mean is not None:
+                line.update({mode: mean, f"{mode}_less": mean - facts[0][1] or None, f"{mode}_models": count})
+    return [*found.values(), *paper.ablation_rows()] if found else []
+
+
+def ablation_name(column):
+    words = column.removeprefix(WITHOUT).split("+")
+    return "all" if column == "reprise" else f"without {words[0]}" if len(words) == 1 else f"without all {len(words)}"
+
+
+ABLATION_COLUMNS = {
+    "who": "Reprise", "inference": "inference", "inference_less": "", "inference_models": "models",
+    "training": "training", "training_less": "", "training_models": "models",
+}  # fmt: skip
+
+
+def size_rows(rows):
+    """Recompiles over 16 batch sizes and 64 lengths, of both compilers."""
+    found = []
+    for what in ("batches", "lengths"):
+        for column in ("reprise", "torch-eager"):
+            facts = summary.size_facts(rows, what, column)
+            if facts:
+                found.append({"what": what, "column": column, **facts})
     return found
 
 
-def overhead_rows(rows):
-    """Rows of table 2: what capture alone costs: guards in microseconds, and torch.compile(backend="eager")."""
+SIZE_COLUMNS = {
+    "what": "what varies", "column": "column", "works": "works", "models": "of", "recompiles": "recompiles",
+    "median": "median", "most": "most", "again": "second time", "seconds": "s over eager",
+}  # fmt: skip
+
+
+def size_lines(rows):
+    """One line a model and what varies."""
     found = []
     for row in rows:
+        if row["mode"] in ("batches", "lengths"):
+            ours, theirs = summary.column_of(row, "reprise"), summary.column_of(row, "torch-eager")
+            found.append({
+                "row": row["row"], "mode": row["mode"], "sizes": row.get("sizes"),
+                "status": row["status"] if row["status"] != "ok" else ours.get("status"),
+                "recompiles": ours.get("recompiles"), "again": ours.get("recompiles_again"),
+                "seconds": ours.get("recompiles_s"), "t_status": theirs.get("status"),
+                "t_recompiles": theirs.get("recompiles"), "t_again": theirs.get("recompiles_again"),
+            })  # fmt: skip
+    return found
+
+
+SIZE_LINE_COLUMNS = {
+    "row": "model", "mode": "what varies", "sizes": "sizes", "status": "status", "recompiles": "recompiles",
+    "again": "second time", "seconds": "s over eager", "t_status": "Dynamo", "t_recompiles": "recompiles",
+    "t_again": "second time",
+}  # fmt: skip
+
+
+def start_rows(rows):
+    """Cold and warm starts, of both compilers."""
+    found = [(column, summary.start_facts(rows, column)) for column in ("reprise", "torch")]
+    return [{"column": column, **facts, "left": percent(facts["left"])} for column, facts in found if facts]
+
+
+START_COLUMNS = {
+    "column": "column", "models": "models", "cold_s": "cold s", "warm_s": "warm s", "left": "warm / cold",
+    "cache_mb": "cache MB",
+}  # fmt: skip
+
+
+def overhead_rows(rows):
+    """What the guards of each model take, beside eager and torch.compile(backend="eager")."""
+    found = []
+    for row in summary.programs_of(rows):
         ours, eager = summary.column_of(row, "reprise"), summary.column_of(row, "eager")
         if row["status"] == "ok" and eager.get("ms") and ours.get("guards_us"):
             theirs = summary.column_of(row, "torch-eager").get("ms")
@@ -83,7 +184,7 @@ OVERHEAD_COLUMNS = {
 def row_lines(rows):
     """One line a model and mode."""
     found = []
-    for row in rows:
+    for row in summary.programs_of(rows):
         ours = summary.column_of(row, "reprise")
         status = row["status"] if row["status"] != "ok" else ours.get("status", "ok")
         steady, total = ours.get("steady") or {}, ours.get("total") or {}
@@ -92,8 +193,9 @@ def row_lines(rows):
             "suite": row["suite"], "row": row["row"], "mode": row["mode"], "status": status,
             "entries": total.get("entries"), "exits": steady.get("exits"), "opaque": steady.get("opaque_calls"),
             "operators": f"{count[0]}/{count[1]}" if count else None, "kernels": ours.get("kernels"),
-            "library": ours.get("library_calls"), "cold_s": ours.get("cold_s"),
-            "eager_ms": summary.column_of(row, "eager").get("ms"), "ours_ms": ours.get("ms"),
+            "library": ours.get("library_calls"), "planned_mb": ours.get("planned_mb"),
+            "cold_s": ours.get("cold_s"), "eager_ms": summary.column_of(row, "eager").get("ms"),
+            "ours_ms": ours.get("ms"),
             "speedup": summary.speedup(row), "noisy": "noisy" if summary.is_noisy(row) else None,
         })  # fmt: skip
     return found
@@ -101,9 +203,26 @@ def row_lines(rows):
 
 ROW_COLUMNS = {
     "row": "model", "mode": "mode", "status": "status", "entries": "entries", "exits": "exits", "opaque": "opaque",
-    "operators": "operators", "kernels": "kernels", "library": "library", "cold_s": "cold s", "eager_ms": "eager ms",
-    "ours_ms": "reprise ms", "speedup": "x", "noisy": "",
+    "operators": "operators", "kernels": "kernels", "library": "library", "planned_mb": "planned MB",
+    "cold_s": "cold s", "eager_ms": "eager ms", "ours_ms": "reprise ms", "speedup": "x", "noisy": "",
 }  # fmt: skip
+
+
+def sections_of(rows):
+    """(title, rows, columns) of every table that these results fill."""
+    has_capture = any(row.get("capture") or row["mode"] == "tracers" for row in rows)
+    found = [
+        ("Models", row_lines(rows), ROW_COLUMNS),
+        ("Sizes", size_lines(rows), SIZE_LINE_COLUMNS),
+        ("Table 1: capture (inference)", capture_rows(rows) if has_capture else [], CAPTURE_COLUMNS),
+        ("Table 2: cost of capture alone, over eager", cost_rows(rows), COST_COLUMNS),
+        ("Guards", overhead_rows(rows), OVERHEAD_COLUMNS),
+        ("Table 3: speed-up over eager, geometric means", speed_rows(rows), SPEED_COLUMNS),
+        ("Table 4: what the parts are worth, geometric means over eager", ablation_rows(rows), ABLATION_COLUMNS),
+        ("Recompiles over sizes", size_rows(rows), SIZE_COLUMNS),
+        ("Starts: mean of the first three calls beyond eager's", start_rows(rows), START_COLUMNS),
+    ]
+    return [section for section in found if section[1]]
 
 
 def print_report(path):
@@ -111,18 +230,9 @@ def print_report(path):
     if not rows:
         print(f"{path} has no results")
         return
-    print(f"{facts.get('date')}  {facts.get('machine')}  torch {facts.get('packages', {}).get('torch')}\n")
-    print(text_table(row_lines(rows), ROW_COLUMNS))
-    if any(row.get("capture") for row in rows):
-        print("\nTable 1: capture (inference)\n" + text_table(capture_rows(rows) + PAPER_CAPTURE, CAPTURE_COLUMNS))
-    overheads = overhead_rows(rows)
-    if overheads:
-        print("\nTable 2: cost of capture alone\n" + text_table(overheads, OVERHEAD_COLUMNS))
-        print("the paper: TorchDynamo 5 % in inference, 1 % in training; lazy tensors 38 % and 90 %")
-    speeds = speed_rows(rows)
-    if speeds:
-        print("\nTable 3: speed-up over eager, geometric means\n" + text_table(speeds, SPEED_COLUMNS))
-        print("the paper, TorchInductor, six cells of an A100: 2.27 x in inference, 1.41 x in training")
+    print(f"{facts.get('date')}  {facts.get('machine')}  torch {facts.get('packages', {}).get('torch')}")
+    for title, lines, columns in sections_of(rows):
+        print(f"\n{title}\n{text_table(lines, columns)}")
     reasons = summary.failures(rows)
     if reasons:
         print("\nFailures and exits by reason")

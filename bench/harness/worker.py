@@ -5,10 +5,12 @@ The last line of stdout is one JSON object behind `RESULT `. `status` of a colum
 - `pass`; `wrong` (with the place), `raises` (with the error);
 - the driver adds `crash` and `timeout` where this process died.
 
-`status` of the row: `ok`, `eager-fails`, `eager-varies` (two eager runs differ), `missing`.
+`status` of the row: `ok`, `eager-fails`, `eager-varies` (two eager runs differ), `missing`, `fixed` (sizes.py). A
+column may be `missing`, too: its package is.
 """
 
 import argparse
+import dataclasses
 import faulthandler
 import json
 import sys
@@ -85,6 +87,7 @@ def measure_column(row, mode, column, want, exact_maker, eager_ns):
     """(facts, program) of one compiler: status, first calls, counts."""
     from bench import stats
     from bench.harness import capture
+    from bench.harness.columns import is_reprise
     from bench.harness.programs import make_program
     from bench.harness.referee import is_bitwise
 
@@ -105,13 +108,16 @@ def measure_column(row, mode, column, want, exact_maker, eager_ns):
     facts["status"], facts["error"] = ("wrong", problem) if problem else ("pass", None)
     facts["bitwise"] = all(is_bitwise(g, w) for g, w in zip(got, want))
     del got
-    if column == "reprise":
+    if is_reprise(column):
         _, changes = capture.settle(program, row, len(want))
         facts["steady"] = changes
         facts["total"] = stats.stats_of(program.compiled)
         facts.update(capture.kernel_facts(program.compiled), reasons=capture.failures_of(program.compiled))
-        counters = stats.report_of(program.compiled)["counters"]
+        report = stats.report_of(program.compiled)
+        counters = report["counters"]
+        facts["phases"] = {phase: seconds for phase, seconds in report["seconds"].items() if seconds > 0}
         facts["counters"] = {name: count for name, count in counters.items() if count}
+        facts["planned_mb"] = counters["planned_bytes"] / 2**20
     return facts, program
 
 
@@ -136,11 +142,10 @@ def measure_times(row, programs, rounds, budget_s):
 
 def measure(row, mode, columns, rounds, budget_s, with_capture, with_peers_capture):
     """Everything about one row in one mode, as a dict for JSON."""
-    import torch
-
     from bench import stats
     from bench.harness import capture
-    from bench.harness.programs import make_program
+    from bench.harness.columns import find_column
+    from bench.harness.programs import INFERENCE, make_program, surroundings
     from bench.memory import peak_live_bytes
     from bench.timing import median
     from bench.zoo import Missing
@@ -173,6 +178,10 @@ def measure(row, mode, columns, rounds, budget_s, with_capture, with_peers_captu
     for column in columns:
         if column == "eager-again":
             programs[column] = make_program(row, mode)
+        elif mode not in (find_column(column).modes or (mode,)):
+            continue
+        elif missing := find_column(column).missing():
+            result["columns"][column] = {"status": "missing", "error": f"needs {', '.join(missing)}"}
         elif column != "eager":
             facts, program = measure_column(row, mode, column, want, exact_maker, min(eager_times[1:]))
             result["columns"][column] = facts
@@ -202,9 +211,9 @@ def measure(row, mode, columns, rounds, budget_s, with_capture, with_peers_captu
             facts = result["columns"].setdefault(column, {"status": "pass"})
             facts["ms"], facts["min_ms"] = median(times[column]), min(times[column])
             facts["times_ms"] = [round(t, 4) for t in times[column]]
-            facts["peak_mb"] = peak_live_bytes(lambda p=program: p.call(*args, **kwargs)) / 2**20
-            if column == "reprise" and mode == "inference":
-                with torch.set_grad_enabled("grad-inference" in row.flags):
+            facts["peak_mb"] = peak_live_bytes(lambda p=program: p.call(*args, **kwargs), row.device) / 2**20
+            if column == "reprise" and mode in INFERENCE:
+                with surroundings(row, mode):
                     nanoseconds = stats.guard_check_ns(program.compiled, args, kwargs, 1000)
                 facts["guards_us"] = None if nanoseconds is None else nanoseconds / 1e3
     return result
@@ -218,13 +227,14 @@ def main(arguments=None):
     parser.add_argument("--rounds", type=int, default=0, help="timed rounds; 0: none")
     parser.add_argument("--budget", type=float, default=MOST_ROUNDS_S, help="seconds of timing")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--capture", action="store_true", help="count operators")
     parser.add_argument("--peers-capture", action="store_true", help="count TorchDynamo's, too")
     options = parser.parse_args(arguments)
     faulthandler.enable()
     warnings.simplefilter("ignore")
     from bench import modes
-    from bench.zoo import find_row
+    from bench.zoo import find_row, rows
 
     modes.set_threads(options.threads)
     start = time.perf_counter()
@@ -233,8 +243,23 @@ def main(arguments=None):
         import torch._inductor.config
 
         torch._inductor.config.fallback_random = True  # random numbers as eager draws them
-    row = find_row(options.row)
-    result = measure(row, options.mode, columns, options.rounds, options.budget, options.capture, options.peers_capture)
+    row = dataclasses.replace(find_row(options.row), device=options.device)
+    if options.mode == "tracers":
+        from bench.harness import tracers
+
+        result = tracers.measure(row, CHECKED_CALLS)
+    elif options.mode == "warm":
+        from bench.harness import warm
+
+        result = warm.measure(row, columns, ["--threads", str(options.threads), "--device", options.device])
+    elif options.mode in rows.SIZES:
+        from bench.harness import sizes
+
+        result = sizes.measure(row, options.mode, columns)
+    else:
+        result = measure(
+            row, options.mode, columns, options.rounds, options.budget, options.capture, options.peers_capture
+        )
     result["seconds"] = time.perf_counter() - start
     print("RESULT " + json.dumps(result), flush=True)
 

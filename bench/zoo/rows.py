@@ -12,6 +12,7 @@ import csv
 import dataclasses
 import importlib
 import importlib.metadata
+import inspect
 import pathlib
 import random
 
@@ -26,6 +27,8 @@ FLAGS = {
     "slow": "more than a few seconds of eager: left out unless asked for by name",
     "random": "draws normal numbers: float64 draws others, so there is no referee",
 }
+#: what varies -> the parameter of input makers that it is
+SIZES = {"batches": "batch", "lengths": "length"}
 
 
 class Missing(RuntimeError):
@@ -36,7 +39,9 @@ class Missing(RuntimeError):
 class Row:
     """One model. `construct` makes a module (or a step program), `inputs` its arguments: a tuple or a dict of keywords.
 
-    hard: letters of what makes it hard to capture (README.md). flags: words of FLAGS.
+    hard: letters of what makes it hard to capture (README.md). flags: words of FLAGS. device: where program and inputs
+    lie; they are made on the CPU and moved, so they are the same everywhere. resize: None, or (parameter, function of
+    the row's own value): input makers get that value.
     """
 
     suite: str
@@ -48,6 +53,8 @@ class Row:
     hard: str
     flags: frozenset
     note: str
+    device: str = "cpu"
+    resize: tuple | None = None
 
     def is_installed(self):
         try:
@@ -138,9 +145,52 @@ def seed_all(seed):
     random.seed(seed)
 
 
+def parameter_of(maker, size):
+    """The parameter of an input maker that is this size, or None. A bare shape begins with the batch."""
+    if not inspect.isfunction(maker):
+        return None
+    names = inspect.signature(maker).parameters
+    return size if size in names else "shape" if size == "batch" and "shape" in names else None
+
+
+def can_vary(row, size):
+    """Whether makers of the row's inputs take this size. The program may still refuse other values."""
+    makers = vars(importlib.import_module("bench.zoo.inputs"))
+    used = compile(row.inputs, row.name, "eval").co_names
+    return any(parameter_of(makers.get(name), size) for name in used)
+
+
+def resized(maker, name, change):
+    """The maker with another value for one of its parameters."""
+    signature = inspect.signature(maker)
+
+    def make(*args, **kwargs):
+        bound = signature.bind(*args, **kwargs)
+        own = bound.arguments[name]
+        bound.arguments[name] = (change(own[0]), *own[1:]) if name == "shape" else change(own)
+        return maker(*bound.args, **bound.kwargs)
+
+    return make
+
+
 def names_of(row):
-    modules = [importlib.import_module("bench.zoo.inputs")]
-    return Names(modules + [importlib.import_module(name) for name in row.names])
+    makers = importlib.import_module("bench.zoo.inputs")
+    names = Names([makers] + [importlib.import_module(name) for name in row.names])
+    if row.resize is not None:
+        size, change = row.resize
+        found = {name: parameter_of(maker, size) for name, maker in vars(makers).items()}
+        names.update({name: resized(vars(makers)[name], p, change) for name, p in found.items() if p})
+    return names
+
+
+def moved(thing, device):
+    """The tensors of nested containers on a device."""
+    if device == "cpu":
+        return thing
+    import torch
+    from torch.utils import _pytree
+
+    return _pytree.tree_map(lambda x: x.to(device) if isinstance(x, torch.Tensor) else x, thing)
 
 
 def make_program(row, seed=0):
@@ -148,13 +198,14 @@ def make_program(row, seed=0):
     if not row.is_installed():
         raise Missing(f"{row.name} needs {row.package}")
     seed_all(seed)
-    return eval(row.construct, names_of(row))
+    module = eval(row.construct, names_of(row))
+    return module if row.device == "cpu" else module.to(row.device)
 
 
 def make_inputs(row, seed=0):
     """(args, kwargs) of one call; another seed gives other values of the same shapes."""
     seed_all(1000 + seed)
-    made = eval(row.inputs, names_of(row))
+    made = moved(eval(row.inputs, names_of(row)), row.device)
     return ((), made) if isinstance(made, dict) else (tuple(made), {})
 
 

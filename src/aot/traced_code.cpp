@@ -383,8 +383,12 @@ base::Result<std::shared_ptr<TracedCode>> make_traced_code(std::shared_ptr<host:
   FunctionalRegion region = std::move(functional).value();
   if (options.is_simplified) {
     // Decompositions are for code generators; torch has kernels for what they take apart.
-    constexpr std::string_view kDecompose[] = {"decompose"};
-    const std::span<const std::string_view> disabled(kDecompose, options.is_decomposed ? 0 : 1);
+    base::PartSet without = options.without;
+    if (!options.is_decomposed) without.add(base::Part::Decompose);
+    std::vector<std::string_view> disabled;
+    for (const base::PartInfo& part : base::get_parts()) {
+      if (without.has(part.part)) disabled.push_back(part.word);
+    }
     passes::PipelineResult result = passes::run_pipeline(region.graph, {disabled, options.is_verified, "joint"});
     if (result.unsupported) return *std::move(result.unsupported);
   }

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "aot/region.h"
+#include "base/options.h"
 #include "base/result.h"
 #include "host/torch/region_node.h"
 #include "passes/partition.h"
@@ -40,6 +41,8 @@ struct TracedOptions {
   /// With is_simplified: decompositions too, as native code has them (their bits may differ).
   bool is_decomposed = false;
   bool is_verified = false;
+  /// Passes that are left out, by the name of their part.
+  base::PartSet without;
 };
 
 class TracedCode : public host::RegionCode {

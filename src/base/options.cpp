@@ -36,6 +36,13 @@ std::span<const ChoiceRow<T>> get_choices();
 #undef CHOICE
 #undef CHOICE_END
 
+constexpr PartInfo kParts[] = {
+#define X(name, word, doc) {Part::name, word, doc},
+#include "base/parts.def"
+#undef X
+};
+static_assert(std::size(kParts) <= 32, "PartSet has 32 bits");
+
 std::string to_lower(std::string_view text) {
   std::string lower(text);
   for (char& c : lower) {
@@ -55,6 +62,11 @@ std::string describe_allowed(const T*) {
 std::string describe_allowed(const bool*) { return "true|false"; }
 std::string describe_allowed(const Count*) { return "a whole number >= 1"; }
 std::string describe_allowed(const PathOrOff*) { return "off or a directory"; }
+std::string describe_allowed(const PartSet*) {
+  std::string text = "none or words of ";
+  for (const PartInfo& part : get_parts()) text += (&part == get_parts().data() ? "" : ",") + std::string(part.word);
+  return text;
+}
 
 template <class T>
 bool read_value(std::string_view text, T& value) {
@@ -86,6 +98,21 @@ bool read_value(std::string_view text, PathOrOff& value) {
   value.path = to_lower(text) == "off" ? std::string() : std::string(text);
   return true;
 }
+bool read_value(std::string_view text, PartSet& value) {
+  if (text.empty()) return false;
+  PartSet found;
+  std::string words = to_lower(text);
+  if (words == "none") words.clear();
+  for (std::size_t start = 0; start < words.size();) {
+    const std::size_t end = std::min(words.find(',', start), words.size());
+    const PartInfo* part = find_part(std::string_view(words).substr(start, end - start));
+    if (part == nullptr) return false;
+    found.add(part->part);
+    start = end + 1;
+  }
+  value = found;
+  return true;
+}
 
 template <class T>
 std::string print_value(const T& value) {
@@ -97,6 +124,13 @@ std::string print_value(const T& value) {
 std::string print_value(const bool& value) { return value ? "true" : "false"; }
 std::string print_value(const Count& value) { return std::to_string(value); }
 std::string print_value(const PathOrOff& value) { return value.is_off() ? "off" : value.path; }
+std::string print_value(const PartSet& value) {
+  std::string text;
+  for (const PartInfo& part : get_parts()) {
+    if (value.has(part.part)) text += (text.empty() ? "" : ",") + std::string(part.word);
+  }
+  return text.empty() ? "none" : text;
+}
 
 struct OptionRow {
   std::string_view name;
@@ -127,6 +161,14 @@ void pad_to(std::string& text, std::size_t line_start, std::size_t column) {
 }
 
 }  // namespace
+
+std::span<const PartInfo> get_parts() { return kParts; }
+
+const PartInfo* find_part(std::string_view word) {
+  const auto* part = std::find_if(std::begin(kParts), std::end(kParts),
+                                  [word](const PartInfo& candidate) { return candidate.word == word; });
+  return part == std::end(kParts) ? nullptr : part;
+}
 
 std::string set_option(Options& options, std::string_view name, std::string_view text) {
   const OptionRow* row = find_row(name);

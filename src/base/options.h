@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,32 @@ struct PathOrOff {
   bool is_off() const { return path.empty(); }
   bool operator==(const PathOrOff&) const = default;
 };
+
+enum class Part : std::uint8_t {
+#define X(name, word, doc) name,
+#include "base/parts.def"
+#undef X
+};
+
+// Some of the rows of parts.def.
+struct PartSet {
+  std::uint32_t bits = 0;
+
+  bool has(Part part) const { return (bits >> static_cast<unsigned>(part) & 1u) != 0; }
+  void add(Part part) { bits |= 1u << static_cast<unsigned>(part); }
+  bool operator==(const PartSet&) const = default;
+};
+
+struct PartInfo {
+  Part part;
+  std::string_view word;
+  std::string_view doc;
+};
+
+// In order of parts.def.
+REPRISE_EXPORT std::span<const PartInfo> get_parts();
+// Null when there is no part of that word.
+REPRISE_EXPORT const PartInfo* find_part(std::string_view word);
 
 struct Options {
 #define X(type, name, default_value, doc) type name = default_value;

@@ -404,6 +404,7 @@ class AotRegion final : public entry::RegionRunner {
       base::write_message(context_.name + ": a kernel could not be compiled, PyTorch's run instead: " + counts.failure);
     }
     statistics.failed_kernels += counts.failed_kernels;
+    statistics.planned_bytes += static_cast<uint64_t>(counts.arena_bytes);
     statistics.compiled_kernels += counts.code.compiled;
     statistics.cached_kernels += counts.code.cached;
     statistics.cache_misses += counts.code.cache_misses;
@@ -439,7 +440,9 @@ class AotRegion final : public entry::RegionRunner {
     }
     variant.native = std::make_shared<NativeMaker>(context_.options);
     aot::TracedOptions options;
-    options.partition = passes::PartitionMode::MinCut;
+    options.without = context_.options.without;
+    options.partition =
+        options.without.has(base::Part::MinCut) ? passes::PartitionMode::Default : passes::PartitionMode::MinCut;
     options.is_simplified = options.is_decomposed = true;
     if (context_.options.async_compile) variant.native->defer();
     return aot::make_traced_code(context_.trace_context(), variant.nodes, inputs, state, variant.native, options);

@@ -99,6 +99,7 @@ base::Result<CompileTools> find_compile_tools(const base::Options& options) {
   tools.cache = find_code_cache(options);
   tools.uses_onednn = host::uses_onednn_products(options.gemm);
   tools.keep_rounding = options.numerics == base::Numerics::Eager;
+  tools.without = options.without;
   const char* fault = std::getenv("REPRISE_TEST_FAULT");
   if (fault != nullptr && *fault != 0) tools.fault = kernel::find_fault(fault);
   return tools;
@@ -107,6 +108,9 @@ base::Result<CompileTools> find_compile_tools(const base::Options& options) {
 CompiledGraph compile_graph(const graph::Graph& given, const CompileTools& tools) {
   schedule::Options options;
   options.keep_rounding = tools.keep_rounding;
+  options.fuse = !tools.without.has(base::Part::Fusion);
+  options.reuse_memory = !tools.without.has(base::Part::ReuseMemory);
+  options.write_inputs = !tools.without.has(base::Part::WriteInputs);
   const uint64_t start = now_ns();
   graph::Graph graph = given;
   if (tools.uses_onednn) {

@@ -36,7 +36,8 @@ struct CompileTools {
   NativeEngine* engine = nullptr;
   std::shared_ptr<toolchain::CodeCache> cache;
   bool keep_rounding = true;
-  bool uses_onednn = false;            // for large matrix products (host/torch/matrix_product.h)
+  bool uses_onednn = false;  // for large matrix products (host/torch/matrix_product.h)
+  base::PartSet without;
   std::optional<kernel::Fault> fault;  // REPRISE_TEST_FAULT: a mistake in every kernel that has a place for it
 };
 

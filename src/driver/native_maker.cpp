@@ -98,6 +98,7 @@ base::Result<std::unique_ptr<host::RegionProgram>> NativeMaker::make_program(
   counts_.extern_ops += plan.statistics.extern_ops;
   counts_.products += static_cast<uint32_t>(program.value()->product_count());
   counts_.kernels += plan.statistics.launches;
+  counts_.arena_bytes += plan.program.arena_bytes;
   return std::unique_ptr<host::RegionProgram>(std::move(program).value());
 }
 

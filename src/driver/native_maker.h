@@ -19,6 +19,7 @@ struct NativeCounts {
   uint32_t extern_ops = 0;  // graph nodes that are library calls
   uint32_t products = 0;    // library calls that are matrix products by oneDNN
   uint32_t kernels = 0;     // launches
+  int64_t arena_bytes = 0;  // sum over the programs
   CodeCounts code;
   uint32_t failed_kernels = 0;  // programs without kernels because one of them could not be compiled
   uint64_t schedule_ns = 0;

@@ -116,6 +116,21 @@ TEST("an option is set from text whatever its case") {
   EXPECT(options.cache.is_off());
 }
 
+TEST("parts to do without are words in any order") {
+  Options options;
+  EXPECT_EQ(set_option(options, "without", "Simplify,fusion"), "");
+  EXPECT(options.without.has(Part::Fusion) && options.without.has(Part::Simplify));
+  EXPECT(!options.without.has(Part::MinCut));
+  EXPECT_EQ(*find_option_text(options, "without"), "simplify,fusion");
+  EXPECT(
+      set_option(options, "without", "fusion,inlining")
+          .starts_with("option without is 'fusion,inlining'; expected none or words of use_functional_ops,decompose,"));
+  EXPECT(set_option(options, "without", "") != "");
+  EXPECT(options.without.has(Part::Fusion));
+  EXPECT_EQ(set_option(options, "without", "none"), "");
+  EXPECT(options == Options());
+}
+
 TEST("a refused option says what was found and what is allowed") {
   Options options;
   EXPECT_EQ(set_option(options, "numerics", "exact"), "option numerics is 'exact'; expected eager|fast");

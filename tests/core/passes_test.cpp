@@ -1,3 +1,4 @@
+#include "base/options.h"
 #include "graph/parser.h"
 #include "graph/printer.h"
 #include "graph/verify.h"
@@ -34,6 +35,13 @@ TEST("the pipeline reports its passes, and skips disabled ones") {
   EXPECT_EQ(graph.nodes.size(), 1u);
   EXPECT(passes::find_pass("drop_dead") != nullptr);
   EXPECT(passes::find_pass("no such pass") == nullptr);
+}
+
+TEST("every pass but the needed ones is a part that the option `without` names") {
+  for (const passes::PassInfo& pass : passes::get_passes()) {
+    const bool is_needed = pass.name == "functionalise" || pass.name == "drop_dead";
+    EXPECT_EQ(base::find_part(pass.name) == nullptr, is_needed);
+  }
 }
 
 TEST("writes: dead memory is taken over, inputs are written directly, the rest is copied") {

@@ -11,7 +11,10 @@ import pytest
 from bench.harness import dashboard
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-SECTIONS = ("capture", "overhead", "speed", "failures", "models", "history")
+SECTIONS = (
+    "table-1", "table-2", "table-3", "table-4", "guards", "sizes", "recompiles-over-sizes", "failures", "models",
+    "history",
+)  # fmt: skip
 
 
 class Tables(html.parser.HTMLParser):
@@ -19,7 +22,7 @@ class Tables(html.parser.HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.sections, self.cards, self.links = {}, 0, []
+        self.sections, self.cards, self.links, self.shapes = {}, 0, [], []
         self.section = self.is_cell = None
 
     def handle_starttag(self, tag, attributes):
@@ -32,6 +35,8 @@ class Tables(html.parser.HTMLParser):
         elif tag in ("td", "th") and self.section:
             self.sections[self.section][-1].append("")
             self.is_cell = True
+        elif tag in ("circle", "rect") and self.section:
+            self.shapes.append(self.section)
         elif tag == "a":
             self.links.append(attributes.get("href"))
         elif attributes.get("class") == "card":
@@ -55,6 +60,7 @@ def result(name, mode, *, status="pass", exits=0, ms=1.0):
     ours = {
         "status": status, "error": None if status == "pass" else "call 1: </script> result: off by 1", "ms": ms,
         "min_ms": ms, "peak_mb": 1.5, "cold_s": 0.5, "guards_us": 3.0, "guards": 12, "kernels": 2, "library_calls": 1,
+        "items": 40, "phases": {"record": 0.002, "aot <b>": 0.01},
         "steady": {"exits": exits, "recordings": 0, "opaque_calls": exits}, "total": {"entries": 1},
         "reasons": reasons if exits else {"exits": []},
     }  # fmt: skip
@@ -63,9 +69,22 @@ def result(name, mode, *, status="pass", exits=0, ms=1.0):
                "torch": {"captured": 9, "graphs": 2}}  # fmt: skip
     return {
         "row": name, "suite": "own", "mode": mode, "status": "ok", "hard": "L",
-        "columns": {"eager": eager, "eager-again": {**eager, "ms": 2.01}, "reprise": ours, "torch": eager},
+        "columns": {
+            "eager": eager, "eager-again": {**eager, "ms": 2.01}, "reprise": ours, "torch": eager,
+            "torch-eager": eager, "reprise-without-fusion": {**ours, "ms": ms * 1.5},
+        },
         "capture": capture if mode == "inference" else None,
     }  # fmt: skip
+
+
+def questions():
+    """What was asked of a model beside its speed."""
+    base = {"row": "a", "suite": "own", "status": "ok", "hard": "L"}
+    facts = {"status": "pass", "error": None, "recompiles": 1, "recompiles_again": 0, "recompiles_s": 0.5,
+             "recompiles_again_s": 0.1}  # fmt: skip
+    tracers = {"trace": {"status": "pass", "error": None}, "script": {"status": "raises", "error": "no"}}
+    sizes = {"reprise": facts, "torch-eager": {**facts, "recompiles": 2}}
+    return [{**base, "mode": "tracers", "columns": tracers}, {**base, "mode": "batches", "sizes": 16, "columns": sizes}]
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +99,7 @@ def page(tmp_path_factory):
         "packages": {"torch": "2.14.1"},
     }
     rows = [result("a", "inference"), result("b", "inference", exits=2), result("a", "training", ms=4.0),
-            result("c", "training", status="wrong")]  # fmt: skip
+            result("c", "training", status="wrong"), *questions()]  # fmt: skip
     (folder / "results.jsonl").write_text("\n".join(json.dumps(line) for line in [facts, *rows]) + "\n")
     (folder / "history.csv").write_text("date,commit,rows,works\n2026-01-01,aaa,3,0.9\n2026-01-02,abc,4,0.75\n")
     path = folder / "page.html"
@@ -118,8 +137,9 @@ def test_a_browser_shows_every_table_without_errors(page, tmp_path):
         heads, *rows = tables.sections[name]
         assert rows and all(len(row) == len(heads) for row in rows), name
     assert len(tables.sections["models"]) == 1 + 4
-    assert any("paper: TIMM" in row for row in tables.sections["capture"])
+    assert any("paper: TIMM" in row for row in tables.sections["table-1"])
     assert any("<call>" in cell for row in tables.sections["failures"] for cell in row)
+    assert [tables.shapes.count(name) for name in ("table-3", "compile-time", "memory")] == [3, 4, 4]
 
 
 def test_a_models_own_page_shows_its_columns_and_exits(page, tmp_path):
@@ -127,6 +147,7 @@ def test_a_models_own_page_shows_its_columns_and_exits(page, tmp_path):
     assert not console
     cells = [cell for row in tables.sections["model"] for cell in row]
     assert "reprise" in cells and "a.py:3" in cells
+    assert tables.shapes.count("model") == 2  # phases
 
 
 def test_the_committed_results_make_a_page(tmp_path):
