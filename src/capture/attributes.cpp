@@ -37,12 +37,33 @@ bool has_type_getattr(PyTypeObject* meta) {
   return host::find_in_class(meta, names().getattribute) == type_getattribute;
 }
 
+/// A class of the module inspect.
+bool is_of_inspect(PyTypeObject* type) {
+  static PyObject* kModule = PyUnicode_InternFromString("__module__");
+  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) return false;
+  PyObject* module = _PyType_Lookup(type, kModule);
+  return module != nullptr && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "inspect") == 0;
+}
+
+/// What inspect.signature gives: never changed once it is made, and made once for a function.
+bool is_signature(PyObject* o) {
+  const char* name = Py_TYPE(o)->tp_name;
+  return (!strcmp(name, "Signature") || !strcmp(name, "Parameter")) && is_of_inspect(Py_TYPE(o));
+}
+
 /// Objects whose slots never change once they are made.
 bool is_fixed_with_owner(PyObject* owner) {
   if (PyCode_Check(owner)) return true;
   const char* name = Py_TYPE(owner)->tp_name;
   if (!strcmp(name, "torch.device") || !strcmp(name, "torch.dtype") || !strcmp(name, "torch.layout")) return true;
-  return !strcmp(name, "Signature") || !strcmp(name, "Parameter") || !strcmp(name, "BoundArguments");
+  return is_signature(owner) || (!strcmp(name, "BoundArguments") && is_of_inspect(Py_TYPE(owner)));
+}
+
+/// Attributes of `int | str` and `list[int]` that are their own, not those of the class that they stand for.
+bool is_own_of_alias(PyObject* name) {
+  static const char* const kNames[] = {"__args__", "__origin__", "__parameters__"};
+  return std::any_of(std::begin(kNames), std::end(kNames),
+                     [&](const char* own) { return PyUnicode_CompareWithASCIIString(name, own) == 0; });
 }
 
 }  // namespace
@@ -167,6 +188,9 @@ Outcome Recorder::bind_descriptor(PyObject* descriptor, Operand o, Operand* out,
 Outcome Recorder::read_slot(PyObject* descriptor, Operand o, Operand* out) {
   HeapObject* object = heap_of(o);
   if (object == nullptr) return Outcome::Stop;
+  // One that is made for each call (an argument, a cell's contents that changes) would never be the same again.
+  if (is_pre(o.id) && is_signature(o.object) && trace_->values[o.id].kind != NodeKind::Arg && !know_identity(o))
+    return Outcome::Stop;
   if (is_constant(o.id) && is_fixed_with_owner(o.object)) {
     PyObject* fixed =
         Py_TYPE(descriptor)->tp_descr_get(descriptor, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object)));
@@ -238,6 +262,16 @@ Outcome Recorder::get_attribute(Operand o, PyObject* name, Operand* out, Operand
   bool is_tensor = host::is_tensor(o.object);
   if (!is_tensor && !know_type(o)) return Outcome::Stop;
   know_type_version(type);
+  if (is_type_alias(o.object) && is_own_of_alias(name)) {
+    if (!make_constant(o)) return stop("a type alias that is known late");
+    PyObject* value = PyObject_GetAttr(o.object, name);
+    if (value == nullptr) {
+      exception_is_recorded_ = PyErr_ExceptionMatches(PyExc_AttributeError);
+      return Outcome::Raised;
+    }
+    *out = new_constant(value);
+    return Outcome::Done;
+  }
   if (!has_generic_getattr(type) && use_hooks) {
     PyObject* hook = find_in_class(type, names().getattribute);
     if (hook == nullptr || !PyFunction_Check(hook)) return stop("the attribute access of " + type_name(type));
@@ -561,6 +595,16 @@ Outcome Recorder::get_tensor_attribute(Operand o, PyObject* name, PyObject* desc
     // Neither a fact about the entry nor a consequence of the trace: what Python asks of it is guarded late.
     ValueId id = emit(NodeKind::TensorGetAttribute, operands, name);
     if (id >= 0) facts_[id].is_present = true;
+    *out = {value, id};
+    return Outcome::Done;
+  }
+  if (grads_written_ && has_outer_graph_ && kind == host::TensorAttributeKind::HeapState) {
+    // Which leaves have a gradient follows from what the backward went through.
+    ValueId id = emit(NodeKind::TensorGetAttribute, operands, name);
+    if (id >= 0) {
+      facts_[id].is_present = facts_[id].is_repeated = true;
+      facts_[id].is_meta_tainted = host::is_tensor(value);
+    }
     *out = {value, id};
     return Outcome::Done;
   }

@@ -57,7 +57,24 @@ bool is_note_of_dynamo(PyObject* function) {
          module_of(function) == "torch._dynamo.mutation_guard";
 }
 
-/// The transforms of torch.func run under their own levels, where nothing is recorded; functional_call does not.
+/// Functions of numpy in C, and methods of its classes.
+bool is_numpy_callable(PyObject* f) {
+  const char* type = Py_TYPE(f)->tp_name;
+  if (!strcmp(type, "numpy.ufunc") || !strcmp(type, "numpy._ArrayFunctionDispatcher")) return true;
+  auto is_numpy = [](const char* name) { return name != nullptr && !strncmp(name, "numpy", 5); };
+  if (Py_TYPE(f) == &PyMethodDescr_Type || Py_TYPE(f) == &PyWrapperDescr_Type)
+    return is_numpy(reinterpret_cast<PyDescrObject*>(f)->d_type->tp_name);
+  if (PyType_Check(f)) {
+    auto* t = reinterpret_cast<PyTypeObject*>(f);
+    return (t->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 && !strncmp(t->tp_name, "numpy.", 6);
+  }
+  if (!PyCFunction_Check(f)) return false;
+  PyObject* module = reinterpret_cast<PyCFunctionObject*>(f)->m_module;
+  return module != nullptr && PyUnicode_Check(module) && is_numpy(PyUnicode_AsUTF8(module));
+}
+
+/// The transforms of torch.func run under their own levels, where nothing is recorded: they are called again each time.
+/// functional_call is as any function.
 bool is_functorch(PyObject* function) {
   const std::string_view module = module_of(function);
   return module.starts_with("torch._functorch") && module != "torch._functorch.functional_call";
@@ -124,8 +141,10 @@ Outcome Recorder::call_any(Operand callable, const Operand* args, int n, PyObjec
     facts_[function_id].is_present = facts_[self_id].is_present = true;
     return call_bound({function, function_id}, {self, self_id});
   }
+  const bool is_bound = object != nullptr && object->function >= 0;
+  if (!is_bound && is_numpy_callable(f)) return call_numpy(callable, args, n, kwnames, out);
   if (PyCFunction_Check(f) || !strcmp(type->tp_name, "method-wrapper")) {
-    if (object != nullptr && object->function >= 0) {
+    if (is_bound) {
       // A built-in method that the trace bound: the descriptor and its object.
       PyObject* descriptor = facts_[object->function].constant;
       PyObject* self = PyObject_GetAttr(f, names().self);
@@ -165,10 +184,7 @@ Outcome Recorder::call_any(Operand callable, const Operand* args, int n, PyObjec
     return call_type(callable, args, n, kwnames, out);
   }
   if (!strcmp(type->tp_name, "functools.partial")) return call_partial(callable, args, n, kwnames, out);
-  if (!strcmp(type->tp_name, "functools._lru_cache_wrapper")) {
-    if (!fix_callable(callable)) return Outcome::Stop;
-    return call_folded(callable, args, n, kwnames, out);
-  }
+  if (!strcmp(type->tp_name, "functools._lru_cache_wrapper")) return call_cached(callable, args, n, kwnames, out);
   // A weak reference in a local variable is there to see its object die; the recorder, which holds what it has seen,
   // must not be in the way. One that is found on a path refers to something that somebody else keeps.
   const bool is_local = callable.id >= 0 && trace_->values[callable.id].kind == NodeKind::Arg;
@@ -219,7 +235,7 @@ Outcome Recorder::call_function(Operand function, const Operand* args, int n, Py
       if (!fix_callable(function)) return Outcome::Stop;
       return call_c(function, args, n, kwnames, out);
     }
-    if (is_functorch(f)) return call_opaque(function);
+    if (is_functorch(f)) return call_repeated(function, args, n, kwnames, out);
     if (n == 2 && kwnames == nullptr && is_note_of_dynamo(f)) return call_note(function, args, out);
     if (!know_function(function)) return Outcome::Stop;
     if (int index = find_disabled_by_dynamo(f); index >= 0) {
@@ -483,8 +499,7 @@ Outcome Recorder::call_fresh(Operand callable, const Operand* args, int n, PyObj
   return Outcome::Done;
 }
 
-Outcome Recorder::call_folded(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out,
-                              bool methods_count_by_function) {
+bool Recorder::fix_folded_arguments(const Operand* args, int n, bool methods_count_by_function) {
   for (int i = 0; i < n; i++) {
     if (methods_count_by_function && PyMethod_Check(args[i].object)) {
       HeapObject* method = facts_[args[i].id].heap;
@@ -497,24 +512,31 @@ Outcome Recorder::call_folded(Operand callable, const Operand* args, int n, PyOb
       ok = (PyCallable_Check(args[i].object) && !PyMethod_Check(args[i].object) && know_identity(args[i])) ||
            make_key(args[i]);
     }
-    if (!ok)
-      return stop(UnsupportedCode::OpaqueCall,
-                  "a call of " + callable_name(callable.object) + " with arguments that are known late");
+    if (!ok) return false;
   }
+  return true;
+}
+
+Outcome Recorder::call_folded(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out,
+                              bool methods_count_by_function) {
+  if (!fix_folded_arguments(args, n, methods_count_by_function)) {
+    return stop(UnsupportedCode::OpaqueCall,
+                "a call of " + callable_name(callable.object) + " with arguments that are known late");
+  }
+  // What Python runs inside is part of a call that is not made again: what it writes (a cache, a warning that is given
+  // once) is as it will be in later calls.
+  const bool had_foreign_writes = has_foreign_writes_;
   PyObject* result;
   {
     CCall bracket(*this);
     result = call_live(callable.object, args, n, kwnames);
   }
+  has_foreign_writes_ = had_foreign_writes;
   if (result == nullptr) {
     lose("a call of " + callable_name(callable.object) + " that raised");
     return Outcome::Raised;
   }
-  if (host::is_tensor(result)) {
-    lose("a cached function that returns a tensor");
-    *out = {result, kNoValue};
-    return Outcome::Done;
-  }
+  if (has_tensor({result, kNoValue})) return finish_repeated(callable, args, n, kwnames, result, out);
   *out = new_constant(result);
   return Outcome::Done;
 }

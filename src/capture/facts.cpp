@@ -17,7 +17,7 @@ namespace {
 
 bool is_singleton(PyObject* o) {
   return o == Py_None || o == Py_True || o == Py_False || o == Py_Ellipsis || o == Py_NotImplemented ||
-         PyType_Check(o) || PyModule_Check(o) || PyFunction_Check(o) || PyCFunction_Check(o);
+         PyType_Check(o) || PyModule_Check(o) || PyFunction_Check(o) || PyCFunction_Check(o) || is_type_alias(o);
 }
 
 bool is_scalar(PyObject* o) {
@@ -167,6 +167,7 @@ bool Recorder::know_tensor(Operand o) {
     trace_->tensor_metas.push_back(host::make_tensor_meta(o.object));
     const auto meta = static_cast<int64_t>(trace_->tensor_metas.size()) - 1;
     if (!know_type(o)) return false;
+    if (is_pre(o.id) && !trace_->tensor_metas[meta]->is_leaf()) has_outer_graph_ = true;
     const uint64_t varying = find_varying(o);
     if (!guard(o.id, varying != 0 ? FactKind::TensorLike : FactKind::TensorMeta, nullptr, meta)) return false;
     if (varying != 0) {

@@ -7,6 +7,8 @@
 #include "capture/quiet_frames.h"
 #include "capture/recorder.h"
 #include "capture/type_names.h"
+#include "host/cpython/decode.h"
+#include "host/cpython/handlers.h"
 #include "host/cpython/watch.h"
 #include "host/torch/tensor.h"
 
@@ -39,6 +41,26 @@ void Recorder::expect_root_call(PyObject* function) {
 
 void Recorder::expect_root_frame(host::Frame* frame) { pending_frame_ = frame; }
 
+// A generator that is closed where no handler of its own covers it executes nothing more. From 3.12 on each has a
+// handler that makes a RuntimeError of StopIteration, and `yield from` one that looks for it; both raise again.
+static bool ends_at_once(host::Frame* frame) {
+  if (!host::is_generator_frame(frame) || !PyErr_ExceptionMatches(PyExc_GeneratorExit)) return false;
+  PyCodeObject* code = host::get_code(frame);
+  const host::CodeInfo* info = host::get_code_info(code);
+  int32_t unit = host::get_current_unit(frame);
+  host::Handler handler;
+  while (host::find_handler(code, unit, &handler)) {
+    const int32_t index = info != nullptr ? info->find_index(handler.unit) : -1;
+    if (index < 0 || handler.unit <= unit) return false;
+    constexpr int kStopIterationError = 3;
+    const host::Instruction& first = info->instructions[index];
+    const bool is_wrapper = first.op == host::Op::CallIntrinsic1 && first.arg == kStopIterationError;
+    if (!is_wrapper && first.op != host::Op::CleanupThrow) return false;
+    unit = first.op_unit;
+  }
+  return true;
+}
+
 Recorder::FrameUse Recorder::classify_frame(host::Frame* frame, bool throwflag) {
   if (!active_) return FrameUse::PassThrough;
   if (pending_.is_set && host::get_function(frame) == pending_.function && c_depth_ == 0 && !throwflag) {
@@ -48,8 +70,11 @@ Recorder::FrameUse Recorder::classify_frame(host::Frame* frame, bool throwflag) 
     if (!throwflag) return FrameUse::Record;
   }
   // Deallocation, weak references, GC, signal handlers, C code that calls Python: not ours; what they may have written
-  // is read late from now on. A generator expression that is closed has nothing to do but to end.
-  if (throwflag && PyUnicode_CompareWithASCIIString(host::get_code(frame)->co_name, "<genexpr>") == 0) {
+  // is read late from now on.
+  if (throwflag && ends_at_once(frame)) return FrameUse::PassThrough;
+  // One that the trace made is closed where the program drops it, and has handlers: no step does that.
+  if (throwflag && generator_frames_.count(frame) != 0) {
+    lose("a generator that runs code when it is closed");
     return FrameUse::PassThrough;
   }
   if (is_quiet_frame(frame)) return FrameUse::PassThrough;

@@ -47,6 +47,8 @@ enum class IteratorKind : uint8_t {
   Range,            // constant ints
   Zip,              // one element of each source
   Map,              // what `function` gives for one element of each source
+  Filter,           // elements of the source of which `function` (or bool) says true
+  Chain,            // elements of the first source that has any left; `index`: which
   Enumerate,        // (count, element of the source)
   EnumerateOpaque,  // (count, what a generator yields)
 };
@@ -65,7 +67,7 @@ struct IteratorState {
     HeapObject* heap;
   };
   std::vector<Source> sources;
-  PyObject* function = nullptr;  // strong: of a Map
+  PyObject* function = nullptr;  // strong: of a Map or a Filter
   ValueId function_id = kNoValue;
   ~IteratorState() {
     for (Source& source : sources) Py_DECREF(source.object);

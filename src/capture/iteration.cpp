@@ -210,9 +210,13 @@ bool Recorder::predict_next(HeapObject* iterator, ValueId* id, bool* is_known) {
   switch (state.kind) {
     case IteratorKind::Sequence: {
       std::vector<ValueId>& elements = state.sequence->elements;
-      if (!state.sequence->has_elements) {
-        *is_known = false;
-        return false;
+      if (!state.sequence->has_elements) {  // unrecorded code has run: they are read again
+        PyObject* list = state.sequence->object;
+        std::vector<ValueId> ids;
+        if (list == nullptr || !element_ids({list, state.sequence->id}, &ids)) {
+          *is_known = false;
+          return false;
+        }
       }
       Py_ssize_t n = static_cast<Py_ssize_t>(elements.size());
       Py_ssize_t i = state.is_reversed ? state.start - 1 - state.index : state.index;
@@ -229,6 +233,8 @@ bool Recorder::predict_next(HeapObject* iterator, ValueId* id, bool* is_known) {
       *id = range_id(state.start + state.index * state.step);
       break;
     case IteratorKind::Map:
+    case IteratorKind::Filter:
+    case IteratorKind::Chain:
       *is_known = false;
       return false;
     case IteratorKind::Zip: {
@@ -364,6 +370,42 @@ Outcome Recorder::next_of_builtin(Operand iterator, bool has_next, Operand* out)
   return Outcome::Done;
 }
 
+// Its only state is its source: we take from that, and ask, as it does.
+Outcome Recorder::next_of_filter(Operand iterator, const IteratorState& state, Operand* out, PyObject** stop_value) {
+  const IteratorState::Source& source = state.sources[0];
+  const ValueId source_id = source.heap != nullptr ? source.heap->id : kNoValue;
+  const Operand function{state.function, state.function_id};
+  ModeScope mode(*this, ResumeMode::Never);
+  for (;;) {
+    Operand element;
+    Outcome outcome = next_element({source.object, source_id}, &element, stop_value);
+    if (outcome != Outcome::Done || element.object == nullptr) {
+      *out = {};
+      return outcome;
+    }
+    Operand answer{Py_NewRef(element.object), element.id};
+    if (function.object != Py_None) {
+      Py_CLEAR(answer.object);
+      outcome = call_any(function, &element, 1, nullptr, &answer);
+      if (outcome == Outcome::Stop) {  // the element has been taken: the call itself is not recorded
+        answer = {call_live(function.object, &element, 1, nullptr), kNoValue};
+        outcome = answer.object != nullptr ? Outcome::Done : Outcome::Raised;
+      }
+    }
+    bool is_taken = false;
+    if (outcome == Outcome::Done) outcome = truth(*top_, answer, &is_taken);
+    if (outcome == Outcome::Stop) outcome = truth(*top_, answer, &is_taken);  // ended: unrecorded now
+    Py_XDECREF(answer.object);
+    if (outcome == Outcome::Done && is_taken) {
+      *out = {element.object, active_ ? element.id : kNoValue};
+      return Outcome::Done;
+    }
+    Py_DECREF(element.object);
+    if (outcome != Outcome::Done) return outcome;
+    if (!active_) return next_element(iterator, out, stop_value);
+  }
+}
+
 Outcome Recorder::next_element(Operand iterator, Operand* out, PyObject** stop_value) {
   PyObject* x = iterator.object;
   auto take = [&]() -> PyObject* {
@@ -419,6 +461,19 @@ Outcome Recorder::next_element(Operand iterator, Operand* out, PyObject** stop_v
     return Outcome::Done;
   }
   IteratorState& state = *object->iterator;
+  if (state.kind == IteratorKind::Filter) return next_of_filter(iterator, state, out, stop_value);
+  if (state.kind == IteratorKind::Chain) {
+    // Where the live chain stands follows from its sources: those that have ended stay so.
+    for (; state.index < static_cast<Py_ssize_t>(state.sources.size()); state.index++) {
+      const IteratorState::Source& source = state.sources[state.index];
+      ModeScope mode(*this, ResumeMode::Never);
+      const ValueId source_id = source.heap != nullptr ? source.heap->id : kNoValue;
+      const Outcome outcome = next_element({source.object, source_id}, out, stop_value);
+      if (outcome != Outcome::Done || out->object != nullptr) return outcome;
+    }
+    *out = {};
+    return Outcome::Done;
+  }
   if (state.kind == IteratorKind::Zip || state.kind == IteratorKind::Map) {
     // Their only state is their sources: we take from them, one by one, as they do.
     std::vector<Operand> parts;

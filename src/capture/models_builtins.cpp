@@ -5,6 +5,7 @@
 #include "capture/models_impl.h"
 #include "capture/names.h"
 #include "capture/recorder.h"
+#include "capture/type_facts.h"
 #include "capture/type_names.h"
 #include "host/torch/tensor.h"
 
@@ -219,9 +220,10 @@ MODEL(minmax) {
     n = 1;
   }
   if (n > 1) {
-    for (int i = 0; i < n; i++) {
-      if (host::is_tensor(args[i].object)) return stop("min or max of tensors by value");
-    }
+    // One of its arguments, whichever their values say.
+    if (std::any_of(args, args + n,
+                    [](const Operand& o) { return host::is_tensor(o.object) || is_of_numpy(o.object); }))
+      return call_repeated(callable, args, n, nullptr, out);
     return call_pure(callable, args, n, nullptr, out);
   }
   std::vector<Operand> elements;
@@ -405,7 +407,7 @@ MODEL(dict_new) {
   if (n < 1 || !PyType_Check(args[0].object) || !know_identity(args[0])) return stop("dict.__new__");
   PyTypeObject* type = reinterpret_cast<PyTypeObject*>(args[0].object);
   PyObject* empty = PyTuple_New(0);
-  PyObject* result = type->tp_new(type, empty, nullptr);
+  PyObject* result = PyDict_Type.tp_new(type, empty, nullptr);  // the class may have a __new__ of its own
   Py_DECREF(empty);
   if (result == nullptr) {
     lose("dict.__new__ that raised");

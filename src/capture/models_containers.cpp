@@ -313,19 +313,52 @@ MODEL(dict_pop) {
   return Outcome::Done;
 }
 
+// Key and value as dict.update takes them, a tuple or list of two; nullptr: what it raises.
+static PyObject* split_pair(PyObject* pair, Py_ssize_t index) {
+  PyObject* parts = PySequence_Fast(pair, "");
+  if (parts == nullptr) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError))
+      PyErr_Format(PyExc_TypeError, "cannot convert dictionary update sequence element #%zd to a sequence", index);
+    return nullptr;
+  }
+  if (PySequence_Fast_GET_SIZE(parts) == 2) return parts;
+  PyErr_Format(PyExc_ValueError, "dictionary update sequence element #%zd has length %zd; 2 is required", index,
+               PySequence_Fast_GET_SIZE(parts));
+  Py_DECREF(parts);
+  return nullptr;
+}
+
 MODEL(dict_update) {
   int positional = n - static_cast<int>(kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0);
   if (positional < 1 || positional > 2 || !PyDict_Check(args[0].object)) return call_opaque(callable);
-  // dict passes by an override, OrderedDict does not: that is theirs to know.
-  if (is_overridden(args[0].object, names().setitem)) return call_opaque(callable);
+  // dict passes by an override, OrderedDict does not.
+  const bool is_ordered = PyODict_Check(args[0].object);
+  const bool passes_by = !is_ordered && is_overridden(args[0].object, names().setitem);
+  if (is_ordered && is_overridden(args[0].object, names().setitem)) return call_opaque(callable);
+  static PyObject* kDictUpdate = PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyDict_Type), "update");
+  static PyObject* kOrderedUpdate = PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyODict_Type), "update");
+  static PyObject* kSetItem = PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyDict_Type), "__setitem__");
   bool has_started = false;
   auto finish_live = [&] {
-    PyObject* result = call_live(callable.object, args, n, kwnames);
+    PyObject* result = call_live(is_ordered ? kOrderedUpdate : kDictUpdate, args, n, kwnames);
     *out = {result, kNoValue};
     return result != nullptr ? Outcome::Done : Outcome::Raised;
   };
+  auto store_live = [&](PyObject* key, PyObject* value) {
+    PyObject* dict = args[0].object;
+    const int status = passes_by ? PyDict_SetItem(dict, key, value) : PyObject_SetItem(dict, key, value);
+    return status < 0 ? Outcome::Raised : Outcome::Done;
+  };
   auto store = [&](Operand key, Operand value) {
-    Outcome outcome = write_dict(args[0], key, value);
+    Outcome outcome;
+    if (passes_by) {
+      const Operand all[3] = {args[0], key, value};
+      Operand none;
+      outcome = model_dict_setitem({kSetItem, constant_id(kSetItem)}, all, 3, nullptr, &none);
+      if (outcome == Outcome::Done) Py_DECREF(none.object);
+    } else {
+      outcome = write_dict(args[0], key, value);
+    }
     if (outcome == Outcome::Done) has_started = true;
     return outcome;
   };
@@ -354,23 +387,26 @@ MODEL(dict_update) {
         if (outcome != Outcome::Done) return outcome;
       }
       Outcome outcome = Outcome::Done;
+      Py_ssize_t index = 0;
       for (Operand& pair : pairs) {
         std::vector<ValueId> ids;
-        bool is_pair =
-            (PyTuple_Check(pair.object) || PyList_Check(pair.object)) && PySequence_Fast_GET_SIZE(pair.object) == 2;
-        if (active_ && (!is_pair || pair.id < 0 || !element_ids(pair, &ids)))
+        // Any iterable of two elements is a pair; those that are no tuple or list are taken apart unrecorded.
+        const bool is_sequence = PyTuple_Check(pair.object) || PyList_Check(pair.object);
+        if (active_ && (!is_sequence || pair.id < 0 || !element_ids(pair, &ids) || ids.size() != 2))
           lose("an update from pairs of unknown contents");
-        if (is_pair && outcome == Outcome::Done) {
-          PyObject** items = PySequence_Fast_ITEMS(pair.object);
+        PyObject* parts = nullptr;
+        if (outcome == Outcome::Done) {
+          parts = split_pair(pair.object, index);
+          if (parts == nullptr) outcome = Outcome::Raised;
+        }
+        if (parts != nullptr) {
+          PyObject** items = PySequence_Fast_ITEMS(parts);
           if (active_) outcome = store({items[0], ids[0]}, {items[1], ids[1]});
-          if (!active_ && outcome != Outcome::Raised) {
-            outcome = PyObject_SetItem(args[0].object, items[0], items[1]) < 0 ? Outcome::Raised : Outcome::Done;
-          }
-        } else if (outcome == Outcome::Done) {
-          PyErr_SetString(PyExc_TypeError, "cannot convert dictionary update sequence element to a sequence");
-          outcome = Outcome::Raised;
+          if (!active_ && outcome != Outcome::Raised) outcome = store_live(items[0], items[1]);
+          Py_DECREF(parts);
         }
         Py_DECREF(pair.object);
+        index++;
       }
       if (outcome != Outcome::Done) return outcome;
     }
@@ -378,12 +414,12 @@ MODEL(dict_update) {
   for (int i = positional; i < n; i++) {
     PyObject* name = PyTuple_GET_ITEM(kwnames, i - positional);
     if (!active_) {
-      if (PyObject_SetItem(args[0].object, name, args[i].object) < 0) return Outcome::Raised;
+      if (store_live(name, args[i].object) == Outcome::Raised) return Outcome::Raised;
       continue;
     }
     Outcome outcome = store({name, constant_id(name)}, args[i]);
     if (outcome == Outcome::Stop && has_started) {
-      if (PyObject_SetItem(args[0].object, name, args[i].object) < 0) return Outcome::Raised;
+      if (store_live(name, args[i].object) == Outcome::Raised) return Outcome::Raised;
       continue;
     }
     if (outcome != Outcome::Done) return outcome;

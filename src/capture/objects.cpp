@@ -267,6 +267,11 @@ ValueId Recorder::read_element(Operand sequence, Py_ssize_t i, PyObject* element
   if (id < 0) return id;
   Facts& known = facts_[id];
   known.is_present = true;
+  if (facts_[sequence.id].is_repeated) {
+    known.is_repeated = true;
+    known.is_meta_tainted = host::is_tensor(element);
+    return id;
+  }
   Category category = trace_->category(sequence.id);
   bool is_result = !is_pre(sequence.id) && (category == Category::Tensor || category == Category::Sync ||
                                             trace_->values[sequence.id].kind == NodeKind::SequenceItem);
@@ -566,10 +571,11 @@ Outcome Recorder::build_slice(Act&, Operand start, Operand stop_, Operand step, 
   for (int i = 0; i < 3; i++) {
     if (active_ && parts[i].id < 0) return stop("a slice of values of unknown origin");
     ids[i] = parts[i].id;
-    // Slices select shapes: their bounds are fixed where they can be.
+    // Slices select shapes: their bounds are fixed where they can be. What follows from data is another number in
+    // another call; who needs it fixed (a slice of a list) does that.
     if (!active_ || host::is_tensor(parts[i].object)) continue;
     if (PyLong_CheckExact(parts[i].object) && is_pre(ids[i])) know_type(parts[i]);
-    if (!trace_->values[ids[i]].varies) make_constant(parts[i]);
+    if (!trace_->values[ids[i]].varies && !depends_on_data(ids[i])) make_constant(parts[i]);
   }
   PyObject* slice = PySlice_New(start.object, stop_.object, step.object);
   if (slice == nullptr) return Outcome::Raised;
@@ -667,6 +673,21 @@ void Recorder::state_identities() {
 }
 
 Outcome Recorder::set_update(Act& act, Operand set, Operand iterable) {
+  HeapObject* source = iterable.id >= 0 ? facts_[iterable.id].heap : nullptr;
+  const bool existed = PyAnySet_CheckExact(iterable.object) && iterable.id >= 0 && !is_constant(iterable.id) &&
+                       (source == nullptr || !source->is_created);
+  if (active_ && existed && is_created(set.id)) {
+    // As a whole: what is in it then is asked late.
+    if (!know_type(iterable) || heap_of(iterable) == nullptr || !check_effects(heap_of(iterable))) return Outcome::Stop;
+    static PyObject* update = PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PySet_Type), "update");
+    emit(NodeKind::MutatorCall, {set.id, constant_id(update), set.id, iterable.id});
+    PyObject* result = PyObject_CallFunctionObjArgs(update, set.object, iterable.object, nullptr);
+    if (result == nullptr) return Outcome::Raised;
+    Py_DECREF(result);
+    facts_[set.id].heap->is_dirty = true;
+    note_effect(facts_[set.id].heap);
+    return Outcome::Done;
+  }
   std::vector<Operand> elements;
   {
     ModeScope mode(*this, ResumeMode::Never);

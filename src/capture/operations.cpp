@@ -18,6 +18,12 @@ using trace::UnaryOp;
 
 constexpr int kAdd = 0, kMultiply = 5, kPower = 8, kOr = 7, kInplaceFirst = 13;
 
+// Of the module operator, by CPython's number of the operator.
+constexpr const char* kOperatorNames[] = {"add",  "and_",      "floordiv", "lshift",   "matmul",  "mul",  "mod",
+                                          "or_",  "pow",       "rshift",   "sub",      "truediv", "xor",  "iadd",
+                                          "iand", "ifloordiv", "ilshift",  "imatmul",  "imul",    "imod", "ior",
+                                          "ipow", "irshift",   "isub",     "itruediv", "ixor"};
+
 PyObject* run_unary(int op, PyObject* v) {
   switch (static_cast<UnaryOp>(op)) {
     case UnaryOp::Negative:
@@ -58,6 +64,10 @@ Outcome Recorder::unary(Act&, int op, Operand v, Operand* out) {
       return Outcome::Raised;
     }
     return finish_torch_result(NodeKind::TensorUnary, operands, nullptr, op, result, is_tainted, out);
+  }
+  if (is_of_numpy(v.object) && !is_constant(v.id)) {
+    static const char* const kOperators[] = {"neg", "invert", "pos", "not_"};
+    return call_operator(kOperators[op], {v}, out);
   }
   const bool is_member = is_value_member(v.object);
   if (!is_number(v.object)) {
@@ -211,6 +221,8 @@ Outcome Recorder::binary(Act& act, int op, Operand l, Operand r, Operand* out) {
   }
   PyObject *a = l.object, *b = r.object;
   int base = op % kInplaceFirst;
+  const bool is_late_numpy = (is_of_numpy(a) || is_of_numpy(b)) && !(is_constant(l.id) && is_constant(r.id));
+  if (is_late_numpy) return call_operator(kOperatorNames[op], {l, r}, out);
   auto done = [&](PyObject* result, ValueId id) {
     *out = {result, id};
     return result != nullptr ? Outcome::Done : Outcome::Raised;
@@ -403,6 +415,14 @@ Outcome Recorder::truth(Act&, Operand v, bool* out) {
   is_sized |= type->tp_as_mapping != nullptr && type->tp_as_mapping->mp_length != nullptr;
   if (!is_sized) return Outcome::Done;
   HeapObject* object = known.heap;
+  if (is_of_numpy(o)) {
+    ValueId operands[] = {v.id};
+    force_late_ = true;
+    ValueId id = emit(NodeKind::Truth, operands);
+    force_late_ = false;
+    if (id >= 0) guard(id, FactKind::Identity, truth ? Py_True : Py_False);
+    return Outcome::Done;
+  }
   if (object == nullptr && (PyDict_Check(o) || PyList_Check(o) || PyAnySet_Check(o))) {
     object = heap_of(v);
     if (object == nullptr) return Outcome::Stop;
@@ -504,6 +524,10 @@ Outcome Recorder::compare_values(int op, Operand l, Operand r, Operand* out) {
     return finish_torch_result(NodeKind::TensorCompare, operands, nullptr, op, result, is_tainted, out);
   }
   auto fixed = [&](Operand o) { return is_constant(o.id); };
+  if ((is_of_numpy(l.object) || is_of_numpy(r.object)) && !(fixed(l) && fixed(r))) {
+    static const char* const kComparisons[] = {"lt", "le", "eq", "ne", "gt", "ge"};
+    return call_operator(kComparisons[op], {l, r}, out);
+  }
   auto fold = [&] {
     PyObject* result = run();
     if (result == nullptr) {

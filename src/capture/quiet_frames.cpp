@@ -27,8 +27,10 @@ constexpr std::string_view kQuietModules[] = {"torch._ops",
 
 bool is_quiet_module(PyObject* name) {
   const char* text = name != nullptr && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
-  return text != nullptr && std::find(std::begin(kQuietModules), std::end(kQuietModules), std::string_view(text)) !=
-                                std::end(kQuietModules);
+  if (text == nullptr) return false;
+  const std::string_view module(text);
+  if (module == "numpy" || module.starts_with("numpy.")) return true;
+  return std::find(std::begin(kQuietModules), std::end(kQuietModules), module) != std::end(kQuietModules);
 }
 
 }  // namespace

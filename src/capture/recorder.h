@@ -54,6 +54,7 @@ struct Facts {
   bool is_meta_tainted = false;  // tensors: metadata depends on data (nonzero and what is computed from it)
   bool is_code_known = false;    // functions: guarded by Code
   bool is_type_guarded = false;  // constants: the type is a fact of its own (modules)
+  bool is_repeated = false;      // of a call that is executed again each time: nothing follows from its arguments
   ValueId defaults = kNoValue;   // functions: their __defaults__ and __kwdefaults__, once read
   ValueId keyword_defaults = kNoValue;
 };
@@ -215,8 +216,20 @@ class Recorder {
   Outcome call_pure(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Outcome call_folded(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out,
                       bool methods_count_by_function = false);
+  bool fix_folded_arguments(const Operand* args, int n, bool methods_count_by_function = false);
   Outcome call_fresh(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Outcome call_opaque(Operand callable);
+
+  // ---- repeated_calls.cpp: calls that are executed again each time
+  Outcome call_cached(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
+  /// Any call whose arguments have ids; no fact is stated about them.
+  Outcome call_repeated(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
+  Outcome call_numpy(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
+  Outcome call_operator(const char* name, std::initializer_list<Operand> args, Operand* out);
+  Outcome finish_repeated(Operand callable, const Operand* args, int n, PyObject* kwnames, PyObject* stolen,
+                          Operand* out);
+
+  // ---- calls.cpp
   bool fix_callable(Operand callable);
   PyObject* call_live(PyObject* callable, const Operand* args, int n, PyObject* kwnames);
   void bind_arguments(Act& act);
@@ -237,6 +250,8 @@ class Recorder {
   /// fact. Where frames can't be resumed nothing is said, and what is read is late.
   void open_late_sizes(Operand o);
   bool varies(ValueId id, int depth = 0) const;
+  /// A number or a tuple of numbers that a computation on tensors gave, or that was computed of such.
+  bool depends_on_data(ValueId id, int depth = 0) const;
   /// What follows from sizes only, and from nothing else that is late.
   bool follows_from_sizes(NodeKind kind, std::span<const ValueId> operands, bool is_pre) const;
   Operand read_size(Operand tensor, host::SizeRead what, int32_t dimension = 0);
@@ -251,6 +266,7 @@ class Recorder {
   // ---- torch_calls.cpp
   Outcome call_torch(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
   bool prepare_torch_argument(Operand o, bool scalars_may_vary);
+  bool prepare_slice(Operand o);
   bool is_meta_tainted(Operand o);
   /// The same where the value of a number does not decide about the result, only its type.
   bool is_operand_tainted(Operand o);
@@ -268,6 +284,7 @@ class Recorder {
   bool predict_next(HeapObject* iterator, ValueId* id, bool* is_known);
   Outcome next_of_generator(Operand generator, Operand* out, PyObject** stop_value);
   Outcome next_of_builtin(Operand iterator, bool has_next, Operand* out);
+  Outcome next_of_filter(Operand iterator, const IteratorState& state, Operand* out, PyObject** stop_value);
   Outcome all_elements(Operand iterable, std::vector<Operand>* out);
   Operand new_iterator(PyObject* stolen, std::span<const ValueId> sources, PyObject* type,
                        std::unique_ptr<IteratorState> state);
@@ -338,6 +355,7 @@ class Recorder {
   bool force_late_ = false;            // the next reads are late whatever their operands are
   bool has_foreign_writes_ = false;  // such Python may have written, and forget_after_callback has not been called yet
   bool had_callbacks_ = false;       // such Python may have written during this recording
+  bool has_outer_graph_ = false;     // tensors may hang on graphs that the trace did not see
   bool any_varies_ = false;          // there is a value with Value::varies
   bool metadata_written_ = false;    // sizes of tensors are no longer those of the entry state
   std::unordered_map<uint64_t, ValueId> sizes_;  // by tensor and read

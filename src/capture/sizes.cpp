@@ -1,6 +1,7 @@
 // Tensors whose sizes no guard fixes, and ints that take other values in other calls. What Python reads of them is a
 // node, not a constant; what it computes of them are nodes too, and a branch on the result is a fact of its own. So an
 // entry fits all sizes that take the same way through the program.
+#include <algorithm>
 #include <string_view>
 #include <unordered_set>
 
@@ -50,7 +51,8 @@ uint64_t Recorder::find_varying(Operand o) {
   const bool is_tensor = host::is_tensor(o.object);
   if (is_tensor && !host::is_plain_tensor(o.object)) return 0;
   if (!is_pre(o.id)) {  // sizes that depend on data
-    const uint64_t mask = is_tensor && !is_constant(o.id) ? all_dimensions(o.object) : 0;
+    const bool is_open = is_tensor && !is_constant(o.id) && !facts_[o.id].is_repeated;
+    const uint64_t mask = is_open ? all_dimensions(o.object) : 0;
     any_varies_ |= mask != 0;
     return mask;
   }
@@ -91,6 +93,21 @@ bool Recorder::varies(ValueId id, int depth) const {
     if (varies(element, depth + 1)) return true;
   }
   return false;
+}
+
+bool Recorder::depends_on_data(ValueId id, int depth) const {
+  constexpr int kMostDepth = 32;
+  if (id < 0 || is_pre(id) || is_constant(id)) return false;
+  const NodeKind kind = trace_->values[id].kind;
+  const trace::Category category = trace::category_of(kind);
+  const bool is_result = category == trace::Category::Tensor || category == trace::Category::Sync;
+  if (is_result || depth > kMostDepth) return true;
+  const bool is_computed = category == trace::Category::Py || kind == NodeKind::SequenceItem ||
+                           kind == NodeKind::Tuple || kind == NodeKind::Slice;
+  if (!is_computed) return false;
+  const std::span<const ValueId> operands = trace_->operands(id);
+  return std::any_of(operands.begin(), operands.end(),
+                     [&](ValueId operand) { return depends_on_data(operand, depth + 1); });
 }
 
 bool Recorder::follows_from_sizes(NodeKind kind, std::span<const ValueId> operands, bool is_pre) const {

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "capture/recorder.h"
+#include "capture/type_facts.h"
 #include "capture/type_names.h"
 #include "host/torch/callables.h"
 #include "host/torch/tensor.h"
@@ -14,7 +15,7 @@ namespace reprise::capture {
 
 namespace {
 
-bool is_number(PyObject* o) { return PyLong_CheckExact(o) || PyFloat_CheckExact(o); }
+bool is_index_or_float(PyObject* o) { return PyLong_CheckExact(o) || PyFloat_CheckExact(o); }
 
 /// Callables whose Python numbers are operands of arithmetic: their values decide nothing about shapes and types.
 bool takes_scalars(std::string_view name) {
@@ -51,6 +52,23 @@ bool takes_numbers_as_data(std::string_view name) {
   return kNames.contains(name);
 }
 
+/// Functions of torch that make a new tensor, if they get none.
+bool makes_tensor(std::string_view name) {
+  static const std::unordered_set<std::string_view> kNames = {
+      "zeros",    "ones",   "empty",    "full",     "rand", "randn",  "randint",
+      "randperm", "arange", "linspace", "logspace", "eye",  "tensor", "scalar_tensor"};
+  return name.starts_with("torch.") && name.find('.', 6) == std::string_view::npos && kNames.contains(name.substr(6));
+}
+
+/// The same of those that get a plain tensor.
+bool makes_tensor_like(std::string_view name) {
+  static const std::unordered_set<std::string_view> kNames = {
+      "torch.zeros_like", "torch.ones_like", "torch.empty_like", "torch.full_like",  "torch.rand_like",
+      "torch.randn_like", "torch.clone",     "Tensor.clone",     "Tensor.new_zeros", "Tensor.new_ones",
+      "Tensor.new_empty", "Tensor.new_full", "Tensor.new_tensor"};
+  return kNames.contains(name);
+}
+
 /// Functions whose first argument may be a size.
 bool starts_with_size(std::string_view name) {
   static const std::unordered_set<std::string_view> kNames = {
@@ -83,14 +101,15 @@ bool Recorder::is_meta_tainted(Operand o) {
   if (o.id < 0) return true;
   if (facts_[o.id].is_meta_tainted) return true;
   if (is_constant(o.id)) return false;
-  if (is_number(o.object))
+  if (o.object != Py_None && is_of_numpy(o.object)) return true;
+  if (is_index_or_float(o.object))
     return !is_pre(o.id) && !trace_->values[o.id].varies;  // a late number may decide about a shape
   if (PyTuple_Check(o.object) || PyList_Check(o.object) || PySlice_Check(o.object)) {
     HeapObject* object = facts_[o.id].heap;
     if (object == nullptr) return false;
     for (ValueId id : object->elements) {
       if (id < 0 || is_constant(id)) continue;
-      if (facts_[id].is_meta_tainted) return true;
+      if (facts_[id].is_meta_tainted || facts_[id].is_repeated) return true;
       PyTypeObject* type = facts_[id].type;
       if (!is_pre(id) && !trace_->values[id].varies &&
           (type == &PyLong_Type || type == &PyFloat_Type || type == nullptr))
@@ -101,14 +120,18 @@ bool Recorder::is_meta_tainted(Operand o) {
   return false;
 }
 
-bool Recorder::is_operand_tainted(Operand o) { return !is_number(o.object) && is_meta_tainted(o); }
+bool Recorder::is_operand_tainted(Operand o) { return !is_index_or_float(o.object) && is_meta_tainted(o); }
 
 bool Recorder::prepare_torch_argument(Operand o, bool scalars_may_vary) {
   if (o.id < 0) return false;
   PyObject* x = o.object;
-  if (host::is_tensor(x)) return facts_[o.id].is_meta_tainted || know_tensor(o);
+  if (host::is_tensor(x)) {
+    // Of a call that is executed again: most likely as it was.
+    if (facts_[o.id].is_repeated && take_snapshot(true) >= 0) return know_tensor(o);
+    return facts_[o.id].is_meta_tainted || know_tensor(o);
+  }
   if (is_constant(o.id)) return true;
-  if (is_number(x)) {
+  if (is_index_or_float(x)) {
     if (!is_pre(o.id)) return facts_[o.id].type != nullptr || know_type(o);
     if (!know_type(o)) return false;
     return scalars_may_vary || trace_->values[o.id].varies || make_constant(o);
@@ -121,10 +144,7 @@ bool Recorder::prepare_torch_argument(Operand o, bool scalars_may_vary) {
     }
     return true;
   }
-  if (PySlice_Check(x)) {
-    HeapObject* slice = facts_[o.id].heap;
-    return slice != nullptr && slice->elements.size() == 3;  // its parts were fixed, or are late numbers
-  }
+  if (PySlice_Check(x)) return prepare_slice(o);
   if (can_be_constant(x)) return make_constant(o);
   if (PyDict_Check(x)) {
     std::vector<Operand> keys;
@@ -138,6 +158,26 @@ bool Recorder::prepare_torch_argument(Operand o, bool scalars_may_vary) {
   }
   if (PyFunction_Check(x) || PyMethod_Check(x)) return is_created(o.id) || know_type(o);
   return is_created(o.id) || facts_[o.id].type != nullptr || know_type(o);
+}
+
+// The parts of a slice that the trace made were fixed, or are late numbers. Those of another one are read.
+bool Recorder::prepare_slice(Operand o) {
+  HeapObject* slice = heap_of(o);
+  if (slice == nullptr) return false;
+  if (slice->elements.size() == 3) return true;
+  if (slice->is_created || !know_type(o)) return false;
+  std::vector<ValueId> ids;
+  for (const char* name : {"start", "stop", "step"}) {
+    PyObject* descriptor = PyDict_GetItemString(PySlice_Type.tp_dict, name);
+    Operand part;
+    if (descriptor == nullptr || read_slot(descriptor, o, &part) != Outcome::Done) return false;
+    Py_DECREF(part.object);
+    if (part.id < 0 || host::is_tensor(part.object) || !know_type(part)) return false;
+    if (!trace_->values[part.id].varies && !depends_on_data(part.id) && !make_constant(part)) return false;
+    ids.push_back(part.id);
+  }
+  slice->elements = std::move(ids);
+  return true;
 }
 
 Outcome Recorder::finish_torch_result(NodeKind kind, std::span<const ValueId> operands, PyObject* object, int32_t n,
@@ -236,7 +276,7 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
       is_tainted = may_be && has_size(args[i].object);
     }
   }
-  bool is_folded = kind == Kind::Metadata && !is_tainted && all_plain;
+  bool is_folded = kind == Kind::Metadata && !is_tainted && all_plain && !host::is_tensor(result);
   if (!any_tensor && (kind == Kind::StateRead || kind == Kind::Metadata) && !host::is_tensor(result)) is_folded = true;
   if (!any_tensor && kind == Kind::Tensor && result != Py_None && can_be_constant(result)) is_folded = true;
   if (is_folded) {
@@ -244,6 +284,7 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
     if (saw_callback) forget_after_callback();
     return Outcome::Done;
   }
+  if (kind == Kind::Metadata && host::is_tensor(result)) kind = Kind::Tensor;  // t.type(dtype)
   if (kind == Kind::DataDependent) {
     std::vector<PyObject*> values;
     for (int i = 0; i < n; i++) values.push_back(args[i].object);
@@ -256,6 +297,9 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
   if (kind == Kind::Metadata) node = NodeKind::SyncCall;
   if (kind == Kind::StateRead) node = NodeKind::SyncCall;
   Outcome outcome = finish_torch_result(node, operands, kwnames, 0, result, is_tainted, out);
+  // A new tensor is no other object, and its attributes are those that the trace gives it.
+  const bool is_new = any_tensor ? all_plain && makes_tensor_like(name) : makes_tensor(name);
+  if (active_ && is_new && node == NodeKind::TensorCall && out->id >= 0) new_object(out->id);
   if (kind == Kind::MutatesMetadata) {
     metadata_written_ = true;
     sizes_.clear();

@@ -289,7 +289,54 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     *out = new_iterator(result, operands, type.object, std::move(state));
     return Outcome::Done;
   }
-  if (!strcmp(t->tp_name, "itertools.chain")) {
+  if (t == &PyFilter_Type && n == 2 && kwnames == nullptr) {
+    Operand source;
+    Outcome outcome = make_iterator(args[1], &source);
+    if (outcome != Outcome::Done) return outcome;
+    HeapObject* made = source.id >= 0 ? facts_[source.id].heap : nullptr;
+    if (made == nullptr || !made->is_created) {
+      Py_DECREF(source.object);
+      return stop("a filter over an iterator that existed before the recording");
+    }
+    PyObject* live_args[2] = {args[0].object, source.object};
+    PyObject* result = PyObject_Vectorcall(type.object, live_args, 2, nullptr);
+    auto state = std::make_unique<IteratorState>();
+    state->kind = IteratorKind::Filter;
+    state->function = Py_NewRef(args[0].object);
+    state->function_id = args[0].id;
+    state->sources.push_back({source.object, made});
+    if (result == nullptr) return raised();
+    ValueId operands[] = {args[0].id, source.id};
+    *out = new_iterator(result, operands, type.object, std::move(state));
+    return Outcome::Done;
+  }
+  const bool is_chain = !strcmp(t->tp_name, "itertools.chain") && kwnames == nullptr;
+  auto is_made_iterator = [&](Operand o) {
+    return facts_[o.id].heap != nullptr && facts_[o.id].heap->is_created && PyIter_Check(o.object);
+  };
+  if (is_chain && std::any_of(args, args + n, is_made_iterator)) {
+    auto state = std::make_unique<IteratorState>();
+    state->kind = IteratorKind::Chain;
+    std::vector<ValueId> operands;
+    std::vector<PyObject*> sources;
+    for (int i = 0; i < n; i++) {
+      // A list may change before it is reached; a tuple does not.
+      if (!is_made_iterator(args[i]) && !PyTuple_CheckExact(args[i].object)) {
+        return stop("itertools.chain over an iterator and " + type_name(Py_TYPE(args[i].object)));
+      }
+      Operand source;
+      Outcome outcome = make_iterator(args[i], &source);
+      if (outcome != Outcome::Done) return outcome;
+      state->sources.push_back({source.object, facts_[source.id].heap});
+      operands.push_back(source.id);
+      sources.push_back(source.object);
+    }
+    PyObject* result = PyObject_Vectorcall(type.object, sources.data(), sources.size(), nullptr);
+    if (result == nullptr) return raised();
+    *out = new_iterator(result, operands, type.object, std::move(state));
+    return Outcome::Done;
+  }
+  if (is_chain) {
     auto state = std::make_unique<IteratorState>();
     std::vector<ValueId> operands;
     for (int i = 0; i < n; i++) {

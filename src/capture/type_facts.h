@@ -20,6 +20,16 @@ inline bool is_value_member(PyObject* o) {
   return is_value && is_enum(Py_TYPE(o));
 }
 
+/// `int | str`, `list[int]`: immutable, and as good as a class.
+inline bool is_type_alias(PyObject* o) {
+  if (Py_TYPE(o) == &Py_GenericAliasType) return true;
+  const char* name = Py_TYPE(o)->tp_name;
+  return (Py_TYPE(o)->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 && std::strcmp(name, "types.UnionType") == 0;
+}
+
+/// An array, a scalar or another object of numpy's own classes in C.
+inline bool is_of_numpy(PyObject* o) { return std::strncmp(Py_TYPE(o)->tp_name, "numpy.", 6) == 0; }
+
 inline bool has_instance_dict(PyTypeObject* type) {
 #if PY_VERSION_HEX >= 0x030C0000
   if (type->tp_flags & Py_TPFLAGS_MANAGED_DICT) return true;

@@ -73,6 +73,13 @@ bool is_scalar(PyObject* object) {
 
 namespace {
 
+// A class that is compared and hashed by identity, whatever its metaclass.
+bool is_plain_class(PyObject* object) {
+  const PyTypeObject* meta = Py_TYPE(object);
+  return PyType_Check(object) && meta->tp_hash == PyBaseObject_Type.tp_hash &&
+         meta->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+}
+
 bool is_plain_below(PyObject* object, bool* may_change, int depth) {
   if (is_scalar(object) || object == Py_Ellipsis || object == Py_NotImplemented) return true;
   if (depth > kMaxPlainDepth) return false;
@@ -118,7 +125,7 @@ bool is_plain_below(PyObject* object, bool* may_change, int depth) {
            is_plain_below(slice->step, may_change, depth + 1);
   }
   return PyRange_Check(object) || PyFunction_Check(object) || PyCFunction_CheckExact(object) ||
-         PyType_CheckExact(object) || PyModule_CheckExact(object) || PyCode_Check(object) || is_torch_constant(object);
+         is_plain_class(object) || PyModule_CheckExact(object) || PyCode_Check(object) || is_torch_constant(object);
 }
 
 }  // namespace

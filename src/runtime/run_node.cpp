@@ -69,9 +69,13 @@ PyObject* make_set(PyObject** operands, size_t count) {
 PyObject* make_object(int32_t n, PyObject* keywords, PyObject** operands, size_t count) {
   if (n != 0) return call(operands, count, keywords);
   auto* type = reinterpret_cast<PyTypeObject*>(operands[0]);
+  // The C type's, past a __new__ of the program: the trace has its body.
+  PyTypeObject* base = &PyBaseObject_Type;
+  if (PyType_IsSubtype(type, &PyDict_Type)) base = &PyDict_Type;
+  if (PyType_IsSubtype(type, &PyList_Type)) base = &PyList_Type;
   PyObject* no_arguments = PyTuple_New(0);
   if (no_arguments == nullptr) return nullptr;
-  PyObject* result = type->tp_new(type, no_arguments, nullptr);
+  PyObject* result = base->tp_new(type, no_arguments, nullptr);
   Py_DECREF(no_arguments);
   return result;
 }

@@ -205,7 +205,9 @@ class Planner {
         using Kind = host::TorchCallableKind;
         if (callable.kind == Kind::Opaque || callable.kind == Kind::Backward || callable.kind == Kind::Sync)
           return false;
-        const bool is_tensor_call = callable.kind == Kind::Tensor || callable.kind == Kind::DataDependent;
+        // Metadata: t.type(dtype), which gives a tensor.
+        const bool is_tensor_call =
+            callable.kind == Kind::Tensor || callable.kind == Kind::DataDependent || callable.kind == Kind::Metadata;
         if (value.kind == NodeKind::TensorCall && !is_tensor_call) return false;
         first = 1;
         break;

@@ -571,3 +571,16 @@ def test_an_input_that_is_written_to_later_is_freed():
         dead = weakref.ref(y)
         del y
         assert dead() is None
+
+
+def test_gradients_behind_an_exit_follow_from_the_graph_in_front_of_it():
+    def f(a, b):
+        loss = a.sum() if a.sum() > b.sum() else (b * 2).sum()
+        print(loss.shape)
+        loss.backward()
+        return a.grad, b.grad
+
+    def inputs(i):
+        return lambda: call(rnd(i, 3, grad=True), rnd(i + 50, 3, grad=True))
+
+    check_function(f, [inputs(i) for i in range(8)])

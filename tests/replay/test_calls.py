@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import inspect
 import operator
 
 import pytest
@@ -511,3 +512,24 @@ def test_functions_that_are_wrapped_in_the_call():
         made = tested(x)
         assert made.__name__ == "<lambda>"
         assert torch.equal(made(x), x * x * 2) and torch.equal(made.__wrapped__(x), x * x)
+
+
+def test_arguments_are_bound_by_a_signature_made_outside():
+    def wrap(function):
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def wrapper(*args, **kwargs):
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            return function(**bound.arguments), sorted(bound.arguments)
+
+        return wrapper
+
+    @wrap
+    def f(x, scale=2.0, *, shift=1):
+        return x * scale + shift
+
+    x = rnd(0, 3)
+    check_function(f, [call(x), call(x), call(x, 3.0), call(x, shift=2), call(x), call(x, 3.0)])
+    check_function(f, vectors(4), promise=ONE_ENTRY)

@@ -942,3 +942,71 @@ def test_members_of_enums_as_keys_of_dicts_that_existed_before():
 
     check(make, [call(rnd(i, 3), Color.RED, False) for i in range(4)], promise=ONE_ENTRY)
     check(make, [call(rnd(i, 3), Color.RED, i in (2, 4)) for i in range(7)], post=lambda f: f.colors)
+
+
+def test_a_python_new_runs_once_for_each_object():
+    class Point:
+        def __new__(cls, x, **options):
+            self = object.__new__(cls)
+            self.x = x + 1
+            return self
+
+        def __init__(self, x, keep=None):
+            self.keep = keep
+
+    class Table(dict):
+        def __new__(cls, *args):
+            self = dict.__new__(cls)
+            self.made_by = len(args)
+            return self
+
+    def f(x):
+        return Point(x, keep=x * 2).__dict__, Table({"a": x}), Point(x).x
+
+    check_function(f, vectors(4), promise=ONE_ENTRY)
+
+
+def test_objects_with_a_python_new_leave_the_function():
+    class Point:
+        def __new__(cls, x):
+            self = object.__new__(cls)
+            self.x = x
+            return self
+
+    kept = []
+
+    def f(x):
+        kept.append(Point(x + 1))
+        return kept.pop().x * 2
+
+    check_function(f, vectors(4))
+
+
+def test_a_dict_whose_class_forbids_stores_is_filled_by_its_base():
+    class Frozen(dict):
+        def __new__(cls, *args, **kwargs):
+            self = dict.__new__(cls)
+            dict.__init__(self, *args, **kwargs)
+            return self
+
+        def __init__(self, *args, **kwargs):
+            pass
+
+        def __setitem__(self, key, value):
+            raise TypeError("frozen")
+
+    def f(x):
+        frozen = Frozen({"a": x, "b": 2}, c=x + 1)
+        return frozen["a"] + frozen["c"], sorted(frozen)
+
+    check_function(f, vectors(4), promise=ONE_ENTRY)
+
+
+def test_arguments_of_a_type_alias_are_read():
+    field: type = int | str
+    row = list[int]
+
+    def f(x):
+        return x + len(field.__args__), row.__origin__ is list, typing.get_args(row)
+
+    check_function(f, vectors(4), promise=ONE_ENTRY)

@@ -654,3 +654,79 @@ def test_dict_fromkeys_and_starred_unpacking_of_sizes():
         return dict.fromkeys(("u", "v", "u"), x), dict.fromkeys([1, True, 2]), batch, rest, first, middle, last
 
     check_function(f, vectors(4), promise=ONE_ENTRY)
+
+
+def test_filter_asks_its_function_about_each_element():
+    def f(x, *shapes):
+        kept = [s for s in filter(lambda s: s is not None, shapes)]
+        return x + len(kept), kept, list(filter(None, [0, 1, "", "a"]))
+
+    check_function(f, [call(rnd(i, 3), (1,), None, (2, 3)) for i in range(4)], promise=ONE_ENTRY)
+
+
+def test_a_filter_that_an_exit_finds_half_used_goes_on():
+    def f(x):
+        odd = filter(lambda n: n % 2, range(8))
+        first = next(odd)
+        print(first)
+        return x + first + sum(odd)
+
+    check_function(f, vectors(5))
+
+
+def test_a_filter_on_data_follows_the_data():
+    def f(x):
+        return [t * 2 for t in filter(lambda t: bool(t > 0), x)]
+
+    check_function(f, vectors(6))
+
+
+def test_a_chain_of_iterators_takes_from_one_after_the_other():
+    def f(x):
+        numbers = iter({"a": 1, "b": 2, "c": 3}.values())
+        first = next(numbers)
+        return [x * n for n in itertools.chain((first,), numbers, (n for n in (7, 8)))]
+
+    check_function(f, vectors(4), promise=ONE_ENTRY)
+
+
+def test_a_chain_that_an_exit_finds_half_used_goes_on():
+    def f(x):
+        numbers = itertools.chain((1, 2), iter([3, 4]))
+        total = next(numbers) + next(numbers) + next(numbers)
+        print(total)
+        return x * (total + next(numbers)), list(numbers)
+
+    check_function(f, vectors(5))
+
+
+def test_a_dict_is_made_of_pairs_that_are_any_iterables():
+    class Pair:
+        def __init__(self, *parts):
+            self.parts = parts
+
+        def __iter__(self):
+            return iter(self.parts)
+
+    def f(x, *more):
+        return dict([Pair("a", x), ["b", x + 1], *more])
+
+    good = [call(rnd(i, 3), Pair("c", 2)) for i in range(3)]
+    bad = [call(rnd(0, 3), Pair("c")), call(rnd(0, 3), 7), call(rnd(0, 3), ("a", 1, 2))]
+    check_function(f, good + bad)
+
+
+def test_a_set_made_of_one_that_existed_holds_what_that_holds_now():
+    def make():
+        names = {"a", "b"}
+
+        def f(x, name):
+            seen = set()
+            seen.update(names)
+            result = x + ("c" in seen)
+            names.add(name)
+            return result
+
+        return f
+
+    check(make, [call(rnd(i, 3), n) for i, n in enumerate(["a", "a", "b", "c", "c"])])

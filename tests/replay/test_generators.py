@@ -312,3 +312,36 @@ def test_what_a_generator_returned_is_in_the_stop_iteration_of_next():
         return result_of(gen(x)), result_of(silent(x)), next(silent(x), None), result_of(zip(silent(x)))
 
     check_function(f, vectors(4))
+
+
+def test_a_generator_that_is_dropped_half_used_makes_nothing_late():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.scale = torch.nn.Linear(3, 3), 2.0
+
+        def forward(self, x):
+            device = next(self.parameters()).device
+            x = x.to(device)
+            x.kept = self.scale
+            return x * x.kept + self.layer.in_features
+
+    check(Model, vectors(4), promise=ONE_ENTRY)
+
+
+def test_a_generator_that_cleans_up_when_it_is_dropped_is_seen():
+    def f(x):
+        log = {"open": 0}
+
+        def numbers():
+            log["open"] += 1
+            try:
+                yield 1
+                yield 2
+            finally:
+                log["open"] -= 1
+
+        first = next(numbers())
+        return x + first, dict(log)
+
+    check_function(f, vectors(4))

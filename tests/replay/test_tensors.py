@@ -643,3 +643,52 @@ def test_numbers_in_tensors_are_formatted():
         return f"{x.sum():.3f}", f"of {x.shape[0]}", x + 1
 
     check_function(f, vectors(4), promise=ONE_ENTRY)
+
+
+def test_a_conversion_by_type_gives_a_tensor():
+    def f(x):
+        y = x.type(torch.float64)
+        return y.type(y.dtype) + 1, y.type(), x.type(torch.float32) is x
+
+    check_function(f, vectors(4), promise=ONE_ENTRY)
+
+
+def test_a_store_at_a_place_that_data_says_needs_no_recording_for_each_place():
+    def make():
+        class Queue(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("queue", torch.zeros(3, 12))
+                self.register_buffer("pointer", torch.zeros(1, dtype=torch.long))
+
+            def forward(self, x):
+                start = int(self.pointer)
+                self.queue[:, start : start + len(x)] = x.t()
+                self.pointer[0] = (start + len(x)) % self.queue.shape[1]
+                return self.queue * 2, self.queue[:, start:]
+
+        return Queue()
+
+    check(make, vectors(8, (2, 3)), promise=ONE_ENTRY)
+
+
+def test_attributes_of_a_new_tensor_are_its_own():
+    class Holder:
+        pass
+
+    def make():
+        holder = Holder()
+
+        def f(x):
+            holder.copies = holder.count = 1
+            cache = torch.zeros(2, 3)
+            cache.mark = "kept"
+            like = torch.zeros_like(x)
+            like.mark = "other"
+            holder.count += 1
+            cache[0].copy_(x)
+            return cache.sum(0) + holder.count, cache.mark + like.mark, hasattr(like, "copies")
+
+        return f
+
+    check(make, vectors(4), promise=ONE_ENTRY)

@@ -11,18 +11,9 @@
 
 #include "host/cpython/decode.h"
 #include "host/cpython/frame_view.h"
+#include "host/cpython/handlers.h"
 
 namespace reprise::host {
-
-/// A row of the exception table.
-struct Handler {
-  int32_t unit = 0;         // where it starts
-  int32_t depth = 0;        // slots of the value stack that stay
-  bool push_lasti = false;  // the unit that failed is pushed below the exception
-};
-
-/// The handler that covers `unit`.
-bool find_handler(PyCodeObject* code, int32_t unit, Handler* handler);
 
 /// Adds the frame, which must be the thread's current one, to the traceback of the exception that is set. As CPython
 /// does, not for frames in front of their RESUME.
