@@ -79,7 +79,7 @@ class Planner {
           value.kind == NodeKind::Tuple || value.kind == NodeKind::List || value.kind == NodeKind::Slice;
       // A tuple may be a torch.Size; other classes of tuples are the program's.
       const bool is_shape =
-          value.object != nullptr && value.kind == NodeKind::Tuple && value.varies && host::is_size_type(value.object);
+          value.object != nullptr && value.kind == NodeKind::Tuple && host::is_size_type(value.object);
       if (!is_kind || (value.object != nullptr && !is_shape)) continue;
       is_carrier_[item.value] = liveness_.first_mutation[item.value] == liveness_.first_mutation[item.value + 1];
     }
