@@ -88,6 +88,26 @@ def _add_binary(graph, n, operands):
     return graph.call_function(_binary(n if in_place else n % 13), operands)
 
 
+#: by host::SizeRead
+_SIZES = ("size", "stride", "numel", "storage_offset", "is_contiguous")
+
+
+def _add_size(graph, n, tensor):
+    name = _SIZES[n & 255]
+    return graph.call_method(name, (tensor, n >> 8) if name in ("size", "stride") else (tensor,))
+
+
+def _add_number(graph, kind, n, kwnames, operands):
+    """What follows from sizes. Arithmetic on numbers gives new ones, in place or not."""
+    if kind == "call":
+        count = len(operands) - len(kwnames or ())
+        return _add_function(graph, operands[0], tuple(operands[1:count]), dict(zip(kwnames or (), operands[count:])))
+    if kind == "binary":
+        return graph.call_function(_binary(n % 13), tuple(operands))
+    function = {"unary": _UNARY, "compare": _COMPARE}[kind][n] if kind != "getitem" else operator.getitem
+    return graph.call_function(function, tuple(operands))
+
+
 def make_graph_module(nodes, constants, input_count, outputs):
     """The torch.fx.GraphModule of a region.
 
@@ -112,6 +132,10 @@ def make_graph_module(nodes, constants, input_count, outputs):
             made = graph.call_function(getattr, (of[0], object_))
         elif kind == "torch_setitem":
             made = graph.call_function(operator.setitem, tuple(of))
+        elif kind == "size":
+            made = _add_size(graph, n, of[0])
+        elif kind in ("unary", "binary", "compare", "getitem", "call"):
+            made = _add_number(graph, kind, n, object_, of)
         elif kind == "element":
             made = graph.call_function(operator.getitem, (of[0], n))
         elif kind == "tuple":

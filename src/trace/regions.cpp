@@ -71,7 +71,7 @@ class Planner {
     for (const Item& item : trace_.items) {
       if (item.guard >= 0) continue;
       const Value& value = value_of(item.value);
-      if (options_.takes_late_numbers && is_computed_of_sizes(value)) {
+      if (options_.takes_sizes && is_computed_of_sizes(value)) {
         is_carrier_[item.value] = 1;
         continue;
       }
@@ -284,7 +284,7 @@ class Planner {
 
   // A fact about sizes, or about how many results a call gave that depend on them.
   bool take_guard(int32_t index, const Guard& guard) {
-    if (current_.tensor_node_count == 0 || !options_.takes_late_numbers || !value_of(guard.value).varies) return false;
+    if (current_.tensor_node_count == 0 || !options_.takes_sizes || !value_of(guard.value).varies) return false;
     const bool is_value_fact = guard.fact == FactKind::Identity || guard.fact == FactKind::Equal ||
                                guard.fact == FactKind::Truth || guard.fact == FactKind::Type;
     const bool is_number = is_carrier_[guard.value] && is_computed_of_sizes(value_of(guard.value)) && is_value_fact &&

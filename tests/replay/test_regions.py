@@ -5,7 +5,7 @@ import torch
 from twins import IS_REPRISE, assert_same, reprise_only, rnd
 
 from bench.harness.capture import CountingBackend, CountOperators
-from bench.stats import stats_of
+from bench.stats import entries_of, report_of, stats_of
 
 if IS_REPRISE:
     import reprise
@@ -167,3 +167,70 @@ def test_graphs_hold_attributes_numbers_changed_in_place_and_types():
         return scale.T + torch.fft.fft(x).real, count * 2, x.sum(dtype=torch.float64)
 
     check_whole(f, lambda i: (rnd(i, 4, 4),))
+
+
+# ---- sizes
+
+
+@reprise_only
+def test_a_custom_backend_gets_a_graph_for_each_size():
+    seen = CountingBackend()
+    compiled = []
+
+    def backend(module, example_inputs):
+        compiled.append(tuple(example_inputs[0].shape))
+        return seen(module, example_inputs)
+
+    def f(x):
+        n = x.shape[0] * 2
+        y = torch.cat([x, x + n]).view(n, -1)
+        if y.shape[0] > 100:
+            return y.sum()
+        return y.reshape(-1, *x.shape[1:]) * (1 / n) + y.numel()
+
+    tested = reprise.compile(f, backend=backend)
+    for size in (2, 2, 3, 4, 5, 3, 4, 60, 5):
+        seen.restart()
+        x = rnd(size, size, 3)
+        with CountOperators() as counted:
+            want = f(x)
+        assert_same(tested(x), want, f"size {size}")
+    assert seen.graphs == 1 and seen.operators == counted.count, (seen.graphs, seen.operators, counted.count)
+    assert len(compiled) == len(set(compiled)), compiled
+    assert stats_of(tested)["recordings"] <= 3, stats_of(tested)
+
+
+@reprise_only
+def test_a_custom_backend_gets_what_follows_sizes_that_depend_on_data():
+    seen = CountingBackend()
+
+    def f(x):
+        y = x[x > 0]
+        z = y.new_zeros(y.size(0) + 1)
+        z[1:] = y.cumsum(0)
+        return z * 2, z.shape
+
+    tested = reprise.compile(f, backend=seen)
+    for i in range(8):
+        with CountOperators() as counted:
+            want = f(rnd(i, 9))
+        seen.restart()
+        assert_same(tested(rnd(i, 9)), want, f"call {i}")
+    assert seen.graphs == 2 and seen.operators == counted.count - 2, (seen.graphs, seen.operators, counted.count)
+    assert stats_of(tested)["recordings"] <= 2, stats_of(tested)
+
+
+@reprise_only
+def test_numbers_that_are_tensors_leave_a_region():
+    def f(x):
+        half = torch.div(x.shape[1], 2, rounding_mode="trunc") - 1
+        return x * half, half
+
+    for backend in ("native", "aot_eager"):
+        tested = reprise.compile(f, backend=backend, options={"min_region_nodes": 1})
+        first = [
+            assert_same(tested(rnd(i, 3, 8)), f(rnd(i, 3, 8)), f"call {i}") or tested(rnd(i, 3, 8)) for i in range(3)
+        ]
+        assert len({half.data_ptr() for _, half in first}) == 3
+        regions = [text for entry in entries_of(report_of(tested)) for text in entry["regions"]]
+        assert regions and not any("dissolved" in text for text in regions), regions
