@@ -41,7 +41,7 @@ bool has_type_getattr(PyTypeObject* meta) {
 bool is_of_inspect(PyTypeObject* type) {
   static PyObject* kModule = PyUnicode_InternFromString("__module__");
   if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) return false;
-  PyObject* module = _PyType_Lookup(type, kModule);
+  PyObject* module = host::find_in_class(type, kModule);
   return module != nullptr && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "inspect") == 0;
 }
 

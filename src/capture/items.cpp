@@ -3,6 +3,7 @@
 #include "capture/recorder.h"
 #include "capture/type_facts.h"
 #include "capture/type_names.h"
+#include "host/torch/callables.h"
 #include "host/torch/tensor.h"
 
 namespace reprise::capture {
@@ -191,11 +192,12 @@ Outcome Recorder::get_item(Act& act, Operand c, Operand k, Operand* out) {
   PyTypeObject* type = Py_TYPE(o);
   if (host::is_tensor(o)) {
     if (!know_tensor(c) || !prepare_torch_argument(k, false)) return stop("a tensor index that is known late");
-    bool is_tainted = is_meta_tainted(c) || is_meta_tainted(k) || !host::is_plain_tensor(o);
-    if (!is_tainted && has_tensor(k)) is_tainted = true;  // a mask decides about the size
+    const bool is_tainted = is_meta_tainted(c) || is_meta_tainted(k) || !host::is_plain_tensor(o) ||
+                            host::has_data_dependent_result(k.object);
+    const ValueId index = fix_lists(k);
     PyObject* result = run();
     if (result == nullptr) return raised();
-    ValueId operands[] = {c.id, k.id};
+    ValueId operands[] = {c.id, index};
     return finish_torch_result(NodeKind::TensorGetItem, operands, nullptr, 0, result, is_tainted, out);
   }
   if (is_of_numpy(o)) return call_operator("getitem", {c, k}, out);
@@ -341,11 +343,12 @@ Outcome Recorder::set_item(Act&, Operand c, Operand k, Operand v) {
     if (!know_tensor(c) || !prepare_torch_argument(k, false)) return stop("a tensor index that is known late");
     bool is_number_value = is_number(v.object);
     if (is_number_value ? !know_type(v) : !prepare_torch_argument(v, true)) return stop("a tensor item store");
+    const ValueId index = fix_lists(k);
     if (run() < 0) {
       lose("a tensor item store that raised");
       return Outcome::Raised;
     }
-    emit(NodeKind::TensorSetItem, {c.id, k.id, v.id});
+    emit(NodeKind::TensorSetItem, {c.id, index, v.id});
     return Outcome::Done;
   }
   if (is_of_numpy(c.object)) {

@@ -273,6 +273,7 @@ class Recorder {
   Outcome finish_torch_result(NodeKind kind, std::span<const ValueId> operands, PyObject* object, int32_t n,
                               PyObject* stolen, bool is_tainted, Operand* out);
   bool has_tensor(Operand o);
+  ValueId fix_lists(Operand o);
 
   // ---- iteration.cpp
   Outcome make_iterator(Operand o, Operand* out);

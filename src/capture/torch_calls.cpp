@@ -167,8 +167,10 @@ bool Recorder::prepare_slice(Operand o) {
   if (slice->elements.size() == 3) return true;
   if (slice->is_created || !know_type(o)) return false;
   std::vector<ValueId> ids;
-  for (const char* name : {"start", "stop", "step"}) {
-    PyObject* descriptor = PyDict_GetItemString(PySlice_Type.tp_dict, name);
+  static PyObject* const kNames[] = {PyUnicode_InternFromString("start"), PyUnicode_InternFromString("stop"),
+                                     PyUnicode_InternFromString("step")};
+  for (PyObject* name : kNames) {
+    PyObject* descriptor = find_in_class(&PySlice_Type, name);
     Operand part;
     if (descriptor == nullptr || read_slot(descriptor, o, &part) != Outcome::Done) return false;
     Py_DECREF(part.object);
@@ -178,6 +180,34 @@ bool Recorder::prepare_slice(Operand o) {
   }
   slice->elements = std::move(ids);
   return true;
+}
+
+// A torch function keeps no list that it gets: a list that the trace made or changed is given as a list of what it
+// holds now. So it needs none of the changes, and a region can make it inside. The id of `o` where nothing is to be
+// done.
+ValueId Recorder::fix_lists(Operand o) {
+  const bool is_list = PyList_CheckExact(o.object);
+  if (o.id < 0 || is_constant(o.id) || !(is_list || PyTuple_CheckExact(o.object))) return o.id;
+  HeapObject* object = facts_[o.id].heap;
+  const Py_ssize_t count = PySequence_Fast_GET_SIZE(o.object);
+  if (object == nullptr || !object->has_elements || static_cast<Py_ssize_t>(object->elements.size()) != count)
+    return o.id;
+  const std::vector<ValueId> elements = object->elements;
+  std::vector<ValueId> fixed;
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject* element = PySequence_Fast_ITEMS(o.object)[i];
+    if (host::is_tensor(element) && !host::is_plain_tensor(element)) return o.id;  // Python may see the list
+    fixed.push_back(fix_lists({element, elements[i]}));
+    if (fixed.back() < 0) return o.id;
+  }
+  const std::span<const ValueId> made_of = trace_->operands(o.id);
+  // Nobody else has it: nobody will change it.
+  const bool is_as_made =
+      trace_->values[o.id].kind == NodeKind::List && std::ranges::equal(made_of, fixed) && Py_REFCNT(o.object) == 1;
+  const bool is_changed = is_list ? !is_as_made && (object->is_created || object->is_effect_target) : fixed != elements;
+  if (!is_changed) return o.id;
+  const ValueId made = emit_typed(is_list ? NodeKind::List : NodeKind::Tuple, fixed, o.object);
+  return made < 0 ? o.id : made;
 }
 
 Outcome Recorder::finish_torch_result(NodeKind kind, std::span<const ValueId> operands, PyObject* object, int32_t n,
@@ -227,7 +257,9 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
     if (!prepare_torch_argument(args[i], scalars_may_vary)) {
       return stop(UnsupportedCode::UnmodelledOperation, "an argument of " + name + " of unknown origin or contents");
     }
-    operands.push_back(args[i].id);
+    const bool is_fixed = info.is_torch && (info.kind == host::TorchCallableKind::Tensor ||
+                                            info.kind == host::TorchCallableKind::DataDependent);
+    operands.push_back(is_fixed ? fix_lists(args[i]) : args[i].id);
     any_tensor = any_tensor || has_tensor(args[i]);
     if (host::is_tensor(args[i].object) && !host::is_plain_tensor(args[i].object)) all_plain = false;
     is_tainted = is_tainted || (scalars_may_vary ? is_operand_tainted(args[i]) : is_meta_tainted(args[i]));

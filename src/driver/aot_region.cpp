@@ -24,24 +24,14 @@ namespace reprise::driver {
 namespace {
 
 constexpr size_t kMaxVariants = 4;  // for one choice of sizes
-constexpr size_t kMaxSizes = 64;    // that code is kept for; then the one used least recently goes
-constexpr size_t kMaxSeen = 4096;   // sizes that are remembered without code
+constexpr size_t kMaxSizes = SizeKey::kMaxSizes;
+constexpr size_t kMaxSeen = 4096;  // sizes that are remembered without code
 constexpr int kMaxFailures = 3;
 
 class AotRegion final : public entry::RegionRunner {
  public:
   AotRegion(runtime::CompileContext& context, const entry::Entry& entry, const entry::RegionStep& step)
-      : context_(context), entry_(entry), step_(step) {
-    const std::vector<trace::Value>& values = entry.trace().values;
-    for (size_t i = 0; i < tensor_count(); i++) {
-      if (values[region().tensors[i]].varies) varying_tensors_.push_back(static_cast<uint32_t>(i));
-    }
-    for (trace::ValueId id : region().numbers) {
-      is_size_.push_back(values[id].varies);
-      has_sizes_ = has_sizes_ || values[id].varies;
-    }
-    has_sizes_ = has_sizes_ || !varying_tensors_.empty();
-  }
+      : context_(context), entry_(entry), step_(step), sizes_(entry, region()) {}
   ~AotRegion() override {
     for (PyObject* number : numbers_) Py_DECREF(number);
   }
@@ -49,7 +39,7 @@ class AotRegion final : public entry::RegionRunner {
   bool run(PyObject* const* operands, PyObject** results) override {
     refused_guard_ = -1;
     if (is_given_up() || !take_numbers(operands)) return false;
-    if (has_sizes_ && !make_key(operands)) {
+    if (has_sizes() && !sizes_.make(operands)) {
       failures_ = kMaxFailures;
       failure_ = "a size that is no number";
       return false;
@@ -116,8 +106,8 @@ class AotRegion final : public entry::RegionRunner {
     if (variants_.empty()) return "not run yet";
     const auto ready = std::find_if(variants_.begin(), variants_.end(), [](const auto& v) { return !v->is_pending; });
     const std::string& text = (ready == variants_.end() ? variants_.front() : *ready)->text;
-    return has_sizes_ && variants_.size() > 1 ? text + ", for each of " + std::to_string(variants_.size()) + " sizes"
-                                              : text;
+    return has_sizes() && variants_.size() > 1 ? text + ", for each of " + std::to_string(variants_.size()) + " sizes"
+                                               : text;
   }
 
  private:
@@ -125,7 +115,7 @@ class AotRegion final : public entry::RegionRunner {
     bool is_checked = false;
     bool is_pending = false;        // its code is being compiled
     std::vector<int32_t> symbolic;  // numbers that are inputs of it
-    std::vector<int64_t> key;       // the sizes it is for: see make_key
+    std::vector<int64_t> key;       // the sizes it is for: see SizeKey
     int32_t refused_guard = -1;     // there is no code: this fact does not hold for these sizes
     uint64_t last_used = 0;
     InputFacts facts;
@@ -136,6 +126,7 @@ class AotRegion final : public entry::RegionRunner {
   };
 
   const trace::Region& region() const { return entry_.region_plan().regions[step_.region]; }
+  bool has_sizes() const { return sizes_.has_sizes(); }
   size_t tensor_count() const { return region().tensors.size(); }
   size_t number_count() const { return region().numbers.size(); }
 
@@ -192,7 +183,7 @@ class AotRegion final : public entry::RegionRunner {
       const trace::Trace& trace = entry_.trace();
       for (size_t i = 0; i < number_count(); i++) {
         numbers_.push_back(Py_NewRef(now[i]));
-        const bool is_late = !trace.values[region().numbers[i]].is_pre && is_size_[i] == 0;
+        const bool is_late = !trace.values[region().numbers[i]].is_pre && !sizes_.is_size(i);
         is_symbolic_.push_back(is_late);
         if (is_late) symbolic_.push_back(static_cast<int32_t>(i));
         if (is_late && !can_be_symbolic(now[i])) varying_.push_back(static_cast<int32_t>(i));
@@ -202,7 +193,7 @@ class AotRegion final : public entry::RegionRunner {
     std::vector<int32_t> changed;
     bool can_follow = true;
     for (size_t i = 0; i < numbers_.size(); i++) {
-      if (is_size_[i] != 0) continue;  // in the key
+      if (sizes_.is_size(i)) continue;  // in the key
       const bool is_same_type = Py_TYPE(now[i]) == Py_TYPE(numbers_[i]);
       const bool is_symbolic = is_symbolic_[i] != 0;
       if (is_symbolic ? is_same_type && can_be_symbolic(now[i]) : guards::equals_exactly(now[i], numbers_[i])) continue;
@@ -223,23 +214,9 @@ class AotRegion final : public entry::RegionRunner {
     return true;
   }
 
-  // Sizes and strides of the tensors whose sizes no guard fixes, and the numbers that follow from sizes. False: there
-  // is something else among those.
-  bool make_key(PyObject* const* operands) {
-    key_.clear();
-    for (uint32_t i : varying_tensors_) {
-      for (int64_t size : host::tensor_sizes(operands[i])) key_.push_back(size);
-      for (int64_t stride : host::tensor_strides(operands[i])) key_.push_back(stride);
-    }
-    for (size_t i = 0; i < is_size_.size(); i++) {
-      if (is_size_[i] != 0 && !append_number(key_, operands[tensor_count() + i])) return false;
-    }
-    return true;
-  }
-
   std::shared_ptr<Variant> find_variant(PyObject* const* operands) {
     for (const std::shared_ptr<Variant>& variant : variants_) {
-      if (has_sizes_ && variant->key != key_) continue;
+      if (has_sizes() && variant->key != sizes_.values()) continue;
       if (variant->refused_guard < 0 && !fits_facts(*variant, operands)) continue;
       variant->last_used = ++clock_;
       return variant;
@@ -260,9 +237,9 @@ class AotRegion final : public entry::RegionRunner {
 
   // Sizes that are seen for the first time may never come again: PyTorch's kernels serve them.
   bool can_wait() {
-    if (!has_sizes_ || variants_.empty() || !may_wait()) return false;
+    if (!has_sizes() || variants_.empty() || !may_wait()) return false;
     if (seen_.size() >= kMaxSeen) seen_.clear();
-    return seen_.insert(base::hash_bytes(key_.data(), key_.size() * sizeof(int64_t))).second;
+    return seen_.insert(base::hash_bytes(sizes_.values().data(), sizes_.values().size() * sizeof(int64_t))).second;
   }
 
   bool run_live(PyObject* const* operands, PyObject** results) {
@@ -285,7 +262,7 @@ class AotRegion final : public entry::RegionRunner {
   }
 
   void make_room() {
-    if (!has_sizes_ || variants_.size() < kMaxSizes) return;
+    if (!has_sizes() || variants_.size() < kMaxSizes) return;
     variants_.erase(std::min_element(variants_.begin(), variants_.end(),
                                      [](const auto& a, const auto& b) { return a->last_used < b->last_used; }));
     ++context_.statistics.evicted_sizes;
@@ -305,8 +282,9 @@ class AotRegion final : public entry::RegionRunner {
 
   std::shared_ptr<Variant> make_variant(PyObject* const* operands) {
     make_room();
-    const auto count = std::count_if(variants_.begin(), variants_.end(),
-                                     [&](const auto& variant) { return !has_sizes_ || variant->key == key_; });
+    const auto count = std::count_if(variants_.begin(), variants_.end(), [&](const auto& variant) {
+      return !has_sizes() || variant->key == sizes_.values();
+    });
     if (static_cast<size_t>(count) >= kMaxVariants) {
       failure_ = "inputs that share storages in too many ways";
       return nullptr;
@@ -337,7 +315,7 @@ class AotRegion final : public entry::RegionRunner {
           PyFloat_CheckExact(numbers[static_cast<size_t>(i)]) ? host::TraceValueKind::Float : host::TraceValueKind::Int;
     }
     variant.last_used = ++clock_;
-    if (has_sizes_) variant.key = key_;
+    if (has_sizes()) variant.key = sizes_.values();
     auto code = make_code_or_report(variant, inputs);
     if (!code && (variant.refused_guard = variant.nodes->take_refused_guard()) >= 0) {
       PyErr_Clear();
@@ -483,10 +461,7 @@ class AotRegion final : public entry::RegionRunner {
   std::vector<uint8_t> is_symbolic_;         // by number
   std::vector<int32_t> symbolic_;            // those that are inputs of the code
   size_t evicted_ = 0;                       // sizes whose code has gone
-  std::vector<uint32_t> varying_tensors_;    // operands whose sizes no guard fixes
-  std::vector<uint8_t> is_size_;             // by number: it follows from sizes
-  bool has_sizes_ = false;                   // code is made for given sizes
-  std::vector<int64_t> key_;                 // of this run; its memory is kept
+  SizeKey sizes_;                            // of this run; code is made for given sizes
   std::unordered_set<uint64_t> seen_;        // keys without code
   uint64_t clock_ = 0;
   int32_t refused_guard_ = -1;

@@ -1,8 +1,11 @@
 #include "driver/backend_region.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
+#include "aot/region.h"
+#include "driver/region_inputs.h"
 #include "driver/region_nodes.h"
 #include "guards/facts.h"
 #include "runtime/statistics.h"
@@ -30,21 +33,24 @@ PyObject* make_int_tuple(std::span<const int32_t> numbers) {
 class BackendRegion final : public entry::RegionRunner {
  public:
   BackendRegion(runtime::CompileContext& context, const entry::Entry& entry, const entry::RegionStep& step)
-      : context_(context), entry_(entry), step_(step) {}
+      : context_(context), entry_(entry), step_(step), sizes_(entry, region()) {}
   ~BackendRegion() override {
-    Py_XDECREF(compiled_);
+    for (const Variant& variant : variants_) Py_XDECREF(variant.compiled);
     for (PyObject* number : numbers_) Py_DECREF(number);
   }
 
   bool run(PyObject* const* operands, PyObject** results) override {
-    if (is_given_up()) return false;
-    const size_t count = region().tensors.size();
-    if (compiled_ == nullptr && !compile(operands, count)) return false;
-    for (size_t i = 0; i < numbers_.size(); i++) {
-      if (!guards::equals_exactly(operands[count + i], numbers_[i])) varying_.push_back(static_cast<int32_t>(i));
-    }
-    if (!varying_.empty()) return false;
-    PyObject* value = PyObject_Vectorcall(compiled_, operands, count, nullptr);
+    refused_guard_ = -1;
+    if (is_given_up() || !take_numbers(operands)) return false;
+    if (sizes_.has_sizes() && !sizes_.make(operands)) return give_up("a size that is no number");
+    const Variant* variant = find_variant();
+    if (variant == nullptr) variant = make_variant(operands);
+    if (variant == nullptr) return false;
+    refused_guard_ = variant->refused_guard;
+    if (refused_guard_ >= 0) return false;
+    PyObject* const compiled = Py_NewRef(variant->compiled);  // another run may come here meanwhile
+    PyObject* value = PyObject_Vectorcall(compiled, operands, tensor_count(), nullptr);
+    Py_DECREF(compiled);
     if (value == nullptr) return fail("what the backend made raised");
     const bool is_sequence = PyTuple_Check(value) || PyList_Check(value);
     const bool fits = is_sequence ? PySequence_Fast_GET_SIZE(value) == static_cast<Py_ssize_t>(step_.values.size())
@@ -63,19 +69,93 @@ class BackendRegion final : public entry::RegionRunner {
 
   bool is_given_up() const override { return has_failed_ || !varying_.empty(); }
   std::vector<int32_t> list_varying_numbers() const override { return varying_; }
+  int32_t refused_guard() const override { return refused_guard_; }
   std::string describe() const override {
     if (!varying_.empty()) return "a number that is a constant of it varies";
-    return has_failed_ ? failure_ : "made by the backend";
+    if (has_failed_) return failure_;
+    return variants_.size() > 1 ? "made by the backend, for each of " + std::to_string(variants_.size()) + " sizes"
+                                : "made by the backend";
   }
 
  private:
-  const trace::Region& region() const { return entry_.region_plan().regions[step_.region]; }
+  struct Variant {
+    std::vector<int64_t> key;      // the sizes it is for
+    PyObject* compiled = nullptr;  // strong
+    int32_t refused_guard = -1;    // there is no code: this fact does not hold for these sizes
+    uint64_t last_used = 0;
+  };
 
-  bool compile(PyObject* const* operands, size_t tensor_count) {
+  const trace::Region& region() const { return entry_.region_plan().regions[step_.region]; }
+  size_t tensor_count() const { return region().tensors.size(); }
+
+  // Numbers that are no sizes are constants of the graph.
+  bool take_numbers(PyObject* const* operands) {
+    PyObject* const* now = operands + tensor_count();
+    const size_t count = region().numbers.size();
+    for (size_t i = numbers_.size(); i < count; i++) numbers_.push_back(Py_NewRef(now[i]));
+    for (size_t i = 0; i < count; i++) {
+      if (!sizes_.is_size(i) && !guards::equals_exactly(now[i], numbers_[i]))
+        varying_.push_back(static_cast<int32_t>(i));
+    }
+    return varying_.empty();
+  }
+
+  const Variant* find_variant() {
+    for (Variant& variant : variants_) {
+      if (sizes_.has_sizes() && variant.key != sizes_.values()) continue;
+      variant.last_used = ++clock_;
+      return &variant;
+    }
+    return nullptr;
+  }
+
+  const Variant* make_variant(PyObject* const* operands) {
+    if (evicted_ >= SizeKey::kMaxSizes) {
+      give_up("it needs code for each size, and too many sizes came");
+      return nullptr;
+    }
+    if (variants_.size() >= SizeKey::kMaxSizes) {
+      const auto oldest = std::min_element(variants_.begin(), variants_.end(),
+                                           [](const auto& a, const auto& b) { return a.last_used < b.last_used; });
+      Py_XDECREF(oldest->compiled);
+      variants_.erase(oldest);
+      ++context_.statistics.evicted_sizes;
+      ++evicted_;
+    }
     runtime::PhaseTimer timer(context_.statistics, runtime::Phase::Backend);
-    const std::span<PyObject* const> numbers(operands + tensor_count, region().numbers.size());
-    for (PyObject* number : numbers) numbers_.push_back(Py_NewRef(number));
-    const RegionNodes nodes(entry_, step_, numbers);
+    Variant variant;
+    variant.key = sizes_.values();
+    const std::span<PyObject* const> numbers(operands + tensor_count(), region().numbers.size());
+    RegionNodes nodes(entry_, step_, numbers);
+    if (!decide_guards(nodes, operands, &variant.refused_guard)) return nullptr;
+    if (variant.refused_guard < 0) {
+      variant.compiled = compile(nodes, operands);
+      if (variant.compiled == nullptr) {
+        fail("the backend raised");
+        return nullptr;
+      }
+    }
+    variant.last_used = ++clock_;
+    variants_.push_back(std::move(variant));
+    return &variants_.back();
+  }
+
+  // Facts about sizes hold or not for given sizes: a trace with tensors that have no data tells.
+  bool decide_guards(RegionNodes& nodes, PyObject* const* operands, int32_t* refused) {
+    if (region().guards.empty()) return true;
+    const std::vector<aot::RegionInput> inputs = list_region_inputs(operands, tensor_count());
+    for (const aot::RegionInput& input : inputs) {
+      if (!input.like.is_supported) return give_up("an input that is no plain strided tensor");
+    }
+    const host::EntryState state = host::EntryState::capture();
+    auto traced =
+        aot::trace_region(*context_.trace_context(), std::make_shared<graph::Context>(), nodes, inputs, state);
+    *refused = nodes.take_refused_guard();
+    PyErr_Clear();
+    return traced || *refused >= 0 || give_up(traced.unsupported().text);
+  }
+
+  PyObject* compile(const RegionNodes& nodes, PyObject* const* operands) {
     PyObject* list = PyList_New(0);
     for (const RegionNodes::Node& node : nodes.nodes()) {
       PyObject* of = make_int_tuple(nodes.operands(node));
@@ -85,12 +165,13 @@ class BackendRegion final : public entry::RegionRunner {
       if (row == nullptr || PyList_Append(list, row) < 0) PyErr_Clear();
       Py_XDECREF(row);
     }
+    PyObject* compiled = nullptr;
     PyObject* constants = make_tuple(nodes.constants());
-    PyObject* inputs = make_tuple({operands, tensor_count});
+    PyObject* inputs = make_tuple({operands, tensor_count()});
     PyObject* outputs = make_int_tuple(nodes.outputs());
     PyObject* module = PyImport_ImportModule("reprise._fx");
     if (module != nullptr) {
-      compiled_ =
+      compiled =
           PyObject_CallMethod(module, "compile_region", "OOOOO", context_.backend(), list, constants, inputs, outputs);
     }
     Py_XDECREF(module);
@@ -98,7 +179,13 @@ class BackendRegion final : public entry::RegionRunner {
     Py_XDECREF(constants);
     Py_XDECREF(inputs);
     Py_XDECREF(outputs);
-    return compiled_ != nullptr || fail("the backend raised");
+    return compiled;
+  }
+
+  bool give_up(const std::string& why) {
+    has_failed_ = true;
+    failure_ = why;
+    return false;
   }
 
   // Told once; the region runs node by node from now on.
@@ -124,9 +211,13 @@ class BackendRegion final : public entry::RegionRunner {
   runtime::CompileContext& context_;
   const entry::Entry& entry_;
   const entry::RegionStep& step_;
-  PyObject* compiled_ = nullptr;
-  std::vector<PyObject*> numbers_;  // strong
+  SizeKey sizes_;  // of this run
+  std::vector<Variant> variants_;
+  std::vector<PyObject*> numbers_;  // as they were first; strong
   std::vector<int32_t> varying_;
+  int32_t refused_guard_ = -1;
+  size_t evicted_ = 0;  // sizes whose code has gone
+  uint64_t clock_ = 0;
   bool has_failed_ = false;
   std::string failure_;
 };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "aot/region.h"
+#include "entry/entry.h"
 
 namespace reprise::driver {
 
@@ -36,7 +37,26 @@ std::vector<aot::RegionInput> list_region_inputs(PyObject* const* tensors, size_
 /// Code takes numbers as float64 and int64.
 bool can_be_symbolic(PyObject* number);
 
-/// Appends ints, floats, None and tuples of them to a key of sizes. False: it is something else.
-bool append_number(std::vector<int64_t>& key, PyObject* number);
+/// The sizes that code of a region is made for: sizes and strides of the tensors whose sizes no guard fixes, and the
+/// numbers that follow from sizes.
+class SizeKey {
+ public:
+  static constexpr size_t kMaxSizes = 64;  // that code is kept for; then the one used least recently goes
+
+  SizeKey(const entry::Entry& entry, const trace::Region& region);
+  bool has_sizes() const { return has_sizes_; }
+  bool is_size(size_t number) const { return is_size_[number] != 0; }
+  /// False: there is something else than a number among those.
+  bool make(PyObject* const* operands);
+  /// What `make` made last.
+  const std::vector<int64_t>& values() const { return values_; }
+
+ private:
+  size_t tensor_count_;
+  std::vector<uint32_t> tensors_;  // operands whose sizes no guard fixes
+  std::vector<uint8_t> is_size_;   // by number: it follows from sizes
+  bool has_sizes_ = false;
+  std::vector<int64_t> values_;
+};
 
 }  // namespace reprise::driver

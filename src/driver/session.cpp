@@ -47,9 +47,12 @@ trace::RegionOptions make_region_options(const runtime::CompileContext& context)
   trace::RegionOptions options;
   if (context.is_native() || context.is_aot_eager()) {
     options.min_nodes = static_cast<int32_t>(context.options.min_region_nodes);
-    options.takes_late_numbers = true;
+    options.takes_late_numbers = options.takes_sizes = true;
   }
-  if (!PyUnicode_Check(context.backend())) options.min_nodes = 1;
+  if (!PyUnicode_Check(context.backend())) {
+    options.min_nodes = 1;
+    options.takes_sizes = true;
+  }
   return options;
 }
 

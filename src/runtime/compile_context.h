@@ -48,9 +48,8 @@ class CompileContext {
   bool is_native() const;
   /// Regions become graphs of PyTorch's kernels (backend "aot_eager").
   bool is_aot_eager() const;
-  /// Sizes that differ between calls are left open by recordings: not with custom backends, whose code is for the sizes
-  /// that they were shown.
-  bool has_varying_sizes() const { return options.dynamic != base::Dynamic::False && PyUnicode_Check(backend_); }
+  /// Sizes that differ between calls are left open by recordings; code of regions is made for each.
+  bool has_varying_sizes() const { return options.dynamic != base::Dynamic::False; }
   /// Shared: compiled code traces again for other backwards, and may outlive the context.
   const std::shared_ptr<host::TraceContext>& trace_context();
   /// The place at a boundary, made when there is none.

@@ -71,7 +71,7 @@ class Planner {
     for (const Item& item : trace_.items) {
       if (item.guard >= 0) continue;
       const Value& value = value_of(item.value);
-      if (options_.takes_late_numbers && is_computed_of_sizes(value)) {
+      if (options_.takes_sizes && is_computed_of_sizes(value)) {
         is_carrier_[item.value] = 1;
         continue;
       }
@@ -79,7 +79,7 @@ class Planner {
           value.kind == NodeKind::Tuple || value.kind == NodeKind::List || value.kind == NodeKind::Slice;
       // A tuple may be a torch.Size; other classes of tuples are the program's.
       const bool is_shape =
-          value.object != nullptr && value.kind == NodeKind::Tuple && value.varies && host::is_size_type(value.object);
+          value.object != nullptr && value.kind == NodeKind::Tuple && host::is_size_type(value.object);
       if (!is_kind || (value.object != nullptr && !is_shape)) continue;
       is_carrier_[item.value] = liveness_.first_mutation[item.value] == liveness_.first_mutation[item.value + 1];
     }
@@ -286,7 +286,7 @@ class Planner {
 
   // A fact about sizes, or about how many results a call gave that depend on them.
   bool take_guard(int32_t index, const Guard& guard) {
-    if (current_.tensor_node_count == 0 || !options_.takes_late_numbers || !value_of(guard.value).varies) return false;
+    if (current_.tensor_node_count == 0 || !options_.takes_sizes || !value_of(guard.value).varies) return false;
     const bool is_value_fact = guard.fact == FactKind::Identity || guard.fact == FactKind::Equal ||
                                guard.fact == FactKind::Truth || guard.fact == FactKind::Type;
     const bool is_number = is_carrier_[guard.value] && is_computed_of_sizes(value_of(guard.value)) && is_value_fact &&

@@ -60,6 +60,7 @@ struct RegionOptions {
   std::vector<int32_t> excluded;    // items that run as steps of their own
   std::vector<ValueId> varying;     // numbers that change from run to run: what uses them runs as steps
   bool takes_late_numbers = false;  // numbers that steps in front of the region computed
+  bool takes_sizes = false;         // what follows from sizes is computed inside, and facts about it are decided there
 };
 
 /// `liveness` is that of the trace without regions. Values that are no tensors may leave a region: see make_entry.

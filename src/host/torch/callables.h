@@ -40,6 +40,10 @@ TorchCallable classify_torch_callable(PyObject* callable);
 /// tensor_split(), and indexing, whose sizes depend on data only with some arguments.
 bool has_data_dependent_sizes(const TorchCallable& callable, PyObject* const* args, size_t count, PyObject* names);
 
+/// Do the metadata of `tensor[index]` depend on data? Masks count their true elements; a tensor of one whole number
+/// decides where a view begins, or a slice; what is neither a number nor a tensor (a numpy array) may be a mask.
+bool has_data_dependent_result(PyObject* index);
+
 /// Does this function ask a kind of device that this process has none of, and never will? What it raises for want of a
 /// device or driver it raises at each call.
 bool lacks_device(const TorchCallable& callable);

@@ -462,6 +462,24 @@ bool has_data_dependent_sizes(const TorchCallable& callable, PyObject* const* ar
   return true;
 }
 
+bool has_data_dependent_result(PyObject* index) {
+  if (PyTuple_Check(index)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(index); ++i) {
+      if (has_data_dependent_result(PyTuple_GET_ITEM(index, i))) return true;
+    }
+    return false;
+  }
+  if (PyList_Check(index)) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(index); ++i) {
+      PyObject* const item = PyList_GET_ITEM(index, i);
+      if (is_tensor(item) || has_data_dependent_result(item)) return true;
+    }
+    return false;
+  }
+  if (is_tensor(index) && (!is_plain_tensor(index) || THPVariable_Unpack(index).dim() == 0)) return true;
+  return has_mask(index);
+}
+
 bool lacks_device(const TorchCallable& callable) {
   // The number of devices is counted once in a process.
   const string_view name = callable.name;

@@ -62,6 +62,7 @@ const char* text_of(TorchCallableKind kind) {
 const char* text_of(TensorAttributeKind) { return "unknown"; }
 TorchCallable classify_torch_callable(PyObject*) { return {}; }
 bool has_data_dependent_sizes(const TorchCallable&, PyObject* const*, size_t, PyObject*) { return false; }
+bool has_data_dependent_result(PyObject*) { return true; }
 bool lacks_device(const TorchCallable&) { return false; }
 TensorAttribute classify_tensor_attribute(PyObject*) { return {}; }
 bool prepare_torch_callables() { return true; }

@@ -166,6 +166,16 @@ bool take_lifted(TraceRun::State& state, const OpEntry& op, const TracedCall& ca
   return true;
 }
 
+// torch.div(7, 2) gives a real tensor: the same in each run.
+void take_real_results(TraceRun::State& state, const OpEntry& op, torch::jit::Stack* stack) {
+  for (size_t i = stack->size() - op.returns.size(); i < stack->size(); i++) {
+    c10::IValue& result = (*stack)[i];
+    if (!result.isTensor() || !result.toTensor().defined()) continue;
+    const at::Tensor tensor = result.toTensor();
+    if (tensor.layout() == c10::kStrided && !tensor.requires_grad()) result = state.make_fresh_constant(tensor);
+  }
+}
+
 // a.set_(b): a is another tensor object for the value of b.
 bool take_set(TraceRun::State& state, const OpEntry& op, torch::jit::Stack* stack) {
   if (!op.name.starts_with("aten::set_")) return false;
@@ -268,7 +278,11 @@ void trace_op(TraceRun::State& state, const OpEntry& op, torch::jit::Stack* stac
   collect_tensors(op, args, call);
   if (take_item(state, op, stack) || take_lifted(state, op, call, stack) || take_set(state, op, stack)) return;
   const bool has_tensors = !call.tensors.empty() || call.has_real_tensors;
-  if (!has_tensors && !op.is_factory && !op.is_random) return run_for_real(op.handle, stack);
+  if (!has_tensors && !op.is_factory && !op.is_random) {
+    run_for_real(op.handle, stack);
+    if (op.returns_tensors && op.mutated == 0) take_real_results(state, op, stack);
+    return;
+  }
   if (!op.returns_tensors) {
     // is_same_size and others: about metadata, unless the table says otherwise.
     if (op.reads_data) fail_trace(state, "the result of " + op.name + " is needed: the region must end in front of it");

@@ -1,0 +1,236 @@
+"""Regions: what must be one graph of a custom backend, with every PyTorch call of the program in it."""
+
+import pytest
+import torch
+from twins import IS_REPRISE, assert_same, reprise_only, rnd
+
+from bench.harness.capture import CountingBackend, CountOperators
+from bench.stats import entries_of, report_of, stats_of
+
+if IS_REPRISE:
+    import reprise
+
+
+def check_whole(f, make_arguments, calls=5, graphs=1):
+    """Every settled call runs `graphs` graphs, which hold all operators of the program and give eager's results."""
+    seen = CountingBackend()
+    modules = []
+
+    def backend(module, example_inputs):
+        modules.append(module)
+        return seen(module, example_inputs)
+
+    tested = reprise.compile(f, backend=backend)
+    for i in range(calls):
+        ours, eagers = make_arguments(i), make_arguments(i)
+        with CountOperators() as counted:
+            want = f(*eagers)
+        seen.restart()
+        got = tested(*ours)
+        assert_same(got, want, f"call {i}")
+    counts = stats_of(tested)
+    assert counts["recordings"] == 1 and counts["exits"] == 0, counts
+    assert seen.operators == counted.count, f"{seen.operators} of {counted.count} operators are in graphs"
+    assert seen.graphs == graphs, f"{seen.graphs} graphs"
+    return modules
+
+
+# ---- lists
+
+
+def appended(x):
+    found = []
+    for i in range(3):
+        found.append(x * i)
+    return torch.cat(found).relu() + 1
+
+
+def grown(x):
+    features = [x]
+    for _ in range(3):
+        features.append(torch.cat(features, 1).tanh())
+    return torch.cat(features, 1) * 2
+
+
+def changed_in_every_way(x):
+    parts = [x, x + 1]
+    parts.extend([x + 2, x + 3])
+    parts.insert(0, x * 2)
+    parts[1] = parts[1] * 3
+    first = parts.pop()
+    del parts[0]
+    parts.reverse()
+    return torch.stack(parts).sum(0) + first
+
+
+def comprehended(x):
+    parts = [part * 2 for part in x.split(1)]
+    return torch.stack(parts).cumsum(0)
+
+
+def nested_tuple(x):
+    index = [x.argmax(0)]
+    index.append(index[0].flip(0))
+    return x[tuple(index)] * 2 + torch.einsum("ij,ij->i", *[x, x]).sum()
+
+
+def list_as_sizes(x):
+    sizes = [1]
+    sizes.append(x.numel())
+    sizes += [1]
+    return x.reshape(sizes).permute([2, 1, 0]) * 2
+
+
+LISTS = [appended, grown, changed_in_every_way, comprehended, nested_tuple, list_as_sizes]
+
+
+@reprise_only
+@pytest.mark.parametrize("f", LISTS, ids=lambda f: f.__name__)
+def test_lists_that_the_call_makes_do_not_end_a_region(f):
+    check_whole(f, lambda i: (rnd(i, 3, 3),))
+
+
+@reprise_only
+def test_a_list_is_given_as_it_is_at_the_call():
+    def f(x):
+        parts = [x]
+        one = torch.cat(parts)
+        parts.append(x + 1)
+        two = torch.cat(parts)
+        parts[0] = x * 3
+        three = torch.cat(parts)
+        return one, two, three, parts
+
+    check_whole(f, lambda i: (rnd(i, 3),))
+
+
+# ---- indices
+
+
+@reprise_only
+def test_indices_that_are_tensors_decide_about_no_sizes():
+    def f(x, index):
+        y = x[index] * 2
+        z = x[:, index, None].sum(0)
+        w = y.clone()
+        w[index] = y[0] + 1
+        return y + 1, z, w, y.shape, x[index.view(1, -1)].mT
+
+    check_whole(f, lambda i: (rnd(i, 4, 4), torch.randperm(4, generator=torch.Generator().manual_seed(i))))
+
+
+@reprise_only
+def test_indices_that_decide_about_sizes_or_offsets_still_do():
+    def f(x, mask, position):
+        y, z = x[mask], x[position]
+        return y.shape[0], y * 2, z.storage_offset(), z * 2, x[position : position + 1] + 1
+
+    tested = reprise.compile(f)
+    for i in range(6):
+        arguments = (rnd(i, 4, 3), rnd(i + 7, 4) > 0, torch.tensor(i % 4))
+        assert_same(tested(*arguments), f(*arguments), f"call {i}")
+
+
+@reprise_only
+def test_a_mask_of_numpy_decides_about_sizes():
+    numpy = pytest.importorskip("numpy")
+
+    def f(x, mask):
+        y = x[mask]
+        return y.shape[0], y * 2
+
+    tested = reprise.compile(f)
+    for i in range(5):
+        arguments = (rnd(i, 4), numpy.arange(4) >= i % 3)
+        assert_same(tested(*arguments), f(*arguments), f"call {i}")
+
+
+# ---- what torch.fx prints
+
+
+@reprise_only
+def test_graphs_hold_functions_that_python_functions_of_the_same_name_call():
+    def f(x):
+        a, b = torch.broadcast_tensors(x, x[0])
+        c = torch.cdist(a, b) + torch.einsum("ij,kj->ik", a, b)
+        return c, torch.stft(x.flatten(), 4, return_complex=True, window=torch.ones(4)), x.norm(dim=0)
+
+    check_whole(f, lambda i: (rnd(i, 4, 4),))
+
+
+@reprise_only
+def test_graphs_hold_attributes_numbers_changed_in_place_and_types():
+    def f(x):
+        scale = 2.0
+        scale *= x
+        count = torch.tensor(3, dtype=int)
+        return scale.T + torch.fft.fft(x).real, count * 2, x.sum(dtype=torch.float64)
+
+    check_whole(f, lambda i: (rnd(i, 4, 4),))
+
+
+# ---- sizes
+
+
+@reprise_only
+def test_a_custom_backend_gets_a_graph_for_each_size():
+    seen = CountingBackend()
+    compiled = []
+
+    def backend(module, example_inputs):
+        compiled.append(tuple(example_inputs[0].shape))
+        return seen(module, example_inputs)
+
+    def f(x):
+        n = x.shape[0] * 2
+        y = torch.cat([x, x + n]).view(n, -1)
+        if y.shape[0] > 100:
+            return y.sum()
+        return y.reshape(-1, *x.shape[1:]) * (1 / n) + y.numel()
+
+    tested = reprise.compile(f, backend=backend)
+    for size in (2, 2, 3, 4, 5, 3, 4, 60, 5):
+        seen.restart()
+        x = rnd(size, size, 3)
+        with CountOperators() as counted:
+            want = f(x)
+        assert_same(tested(x), want, f"size {size}")
+    assert seen.graphs == 1 and seen.operators == counted.count, (seen.graphs, seen.operators, counted.count)
+    assert len(compiled) == len(set(compiled)), compiled
+    assert stats_of(tested)["recordings"] <= 3, stats_of(tested)
+
+
+@reprise_only
+def test_a_custom_backend_gets_what_follows_sizes_that_depend_on_data():
+    seen = CountingBackend()
+
+    def f(x):
+        y = x[x > 0]
+        z = y.new_zeros(y.size(0) + 1)
+        z[1:] = y.cumsum(0)
+        return z * 2, z.shape
+
+    tested = reprise.compile(f, backend=seen)
+    for i in range(8):
+        with CountOperators() as counted:
+            want = f(rnd(i, 9))
+        seen.restart()
+        assert_same(tested(rnd(i, 9)), want, f"call {i}")
+    assert seen.graphs == 2 and seen.operators == counted.count - 2, (seen.graphs, seen.operators, counted.count)
+    assert stats_of(tested)["recordings"] <= 2, stats_of(tested)
+
+
+@reprise_only
+def test_numbers_that_are_tensors_leave_a_region():
+    def f(x):
+        half = torch.div(x.shape[1], 2, rounding_mode="trunc") - 1
+        return x * half, half
+
+    for backend in ("native", "aot_eager"):
+        tested = reprise.compile(f, backend=backend, options={"min_region_nodes": 1})
+        first = [
+            assert_same(tested(rnd(i, 3, 8)), f(rnd(i, 3, 8)), f"call {i}") or tested(rnd(i, 3, 8)) for i in range(3)
+        ]
+        assert len({half.data_ptr() for _, half in first}) == 3
+        regions = [text for entry in entries_of(report_of(tested)) for text in entry["regions"]]
+        assert regions and not any("dissolved" in text for text in regions), regions
