@@ -84,7 +84,8 @@ def run(options):
         if missing := find_column(column).missing():
             print(f"{column} is left out: it needs {', '.join(missing)}", file=sys.stderr)
     arguments = ["--columns", ",".join(columns), "--rounds", str(options.rounds), "--budget", str(options.budget)]
-    return report_of(*run_rows(options, "run", [*arguments, "--capture"]))
+    arguments += ["--capture"] + ["--peers-capture"] * options.peers
+    return report_of(*run_rows(options, "run", arguments))
 
 
 def capture(options):

@@ -15,6 +15,8 @@ from bench.harness.referee import TOLERANCE, problem, snapshot
 from bench.zoo import rows
 
 WARM_CALLS = 4
+#: columns whose compiles can be counted
+COUNTED = ("reprise", "torch-eager")
 #: question -> for each call, the size as a function of the row's own
 CHANGES = {
     "batches": [lambda own, n=n: n for n in range(2, 33, 2)],
@@ -127,7 +129,7 @@ def measure(row, what, columns):
         text = problem(call_at(again, at_size, seed)[0], want, None, TOLERANCE["inference"])
         if text:
             return {**result, "status": "eager-varies", "error": text}
-    for column in columns:
+    for column in (column for column in columns if column in COUNTED):
         try:
             result["columns"][column] = measure_column(row, column, calls)
         except Exception as error:

@@ -70,10 +70,21 @@ def is_whole(row):
     return counted.get("is_whole", False) or bool(steady.get("runs") and runs_nothing_else)
 
 
+def is_apart(a, b):
+    """Two times of the same program that differ by more than 5 %."""
+    return abs(a / b - 1) > NOISE
+
+
 def is_noisy(row):
-    """The second eager column is off by more than 5 %."""
+    """The second eager column is off by too much."""
     a, b = column_of(row, "eager").get("ms"), column_of(row, "eager-again").get("ms")
-    return bool(a and b) and abs(a / b - 1) > NOISE
+    return bool(a and b) and is_apart(a, b)
+
+
+def notes_of(row):
+    """What to know of a row's times, in a word or two."""
+    again = column_of(row, "reprise").get("timed_recordings")
+    return ", ".join(["noisy"] * is_noisy(row) + [f"recorded {again} x while timed"] * bool(again)) or None
 
 
 def speedup(row, column="reprise", over="eager"):

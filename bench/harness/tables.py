@@ -94,7 +94,7 @@ def ablation_rows(rows):
             line = found.setdefault(column, {"who": ablation_name(column)})
             if mean is not None:
                 line.update({mode: mean, f"{mode}_less": mean - facts[0][1] or None, f"{mode}_models": count})
-    return [*found.values(), *paper.ablation_rows()] if found else []
+    return [*found.values(), *paper.ablation_rows()] if any(len(line) > 1 for line in found.values()) else []
 
 
 def ablation_name(column):
@@ -196,7 +196,7 @@ def row_lines(rows):
             "library": ours.get("library_calls"), "planned_mb": ours.get("planned_mb"),
             "cold_s": ours.get("cold_s"), "eager_ms": summary.column_of(row, "eager").get("ms"),
             "ours_ms": ours.get("ms"),
-            "speedup": summary.speedup(row), "noisy": "noisy" if summary.is_noisy(row) else None,
+            "speedup": summary.speedup(row), "notes": summary.notes_of(row),
         })  # fmt: skip
     return found
 
@@ -204,7 +204,7 @@ def row_lines(rows):
 ROW_COLUMNS = {
     "row": "model", "mode": "mode", "status": "status", "entries": "entries", "exits": "exits", "opaque": "opaque",
     "operators": "operators", "kernels": "kernels", "library": "library", "planned_mb": "planned MB",
-    "cold_s": "cold s", "eager_ms": "eager ms", "ours_ms": "reprise ms", "speedup": "x", "noisy": "",
+    "cold_s": "cold s", "eager_ms": "eager ms", "ours_ms": "reprise ms", "speedup": "x", "notes": "",
 }  # fmt: skip
 
 

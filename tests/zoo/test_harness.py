@@ -73,7 +73,8 @@ def test_a_row_runs_in_bfloat16():
 
 
 def test_recompiles_are_counted_over_batch_sizes():
-    found = work("deep_recommender", "batches", "--columns", "reprise,torch-eager")
+    found = work("deep_recommender", "batches", "--columns", "eager-again,reprise,torch-eager,torch")
+    assert set(found["columns"]) == {"reprise", "torch-eager"}
     ours, theirs = found["columns"]["reprise"], found["columns"]["torch-eager"]
     assert found["status"] == "ok" and found["sizes"] == 16, found
     assert ours["status"] == theirs["status"] == "pass"
@@ -151,9 +152,23 @@ def test_table_4_counts_rows_where_every_column_works():
     whole = timed("a", "inference", eager=4.0, reprise=1.0)
     whole["columns"].update(less)
     results = [whole, timed("b", "inference", eager=4.0, reprise=4.0)]
+    assert not tables.ablation_rows(results[1:])
     whole, fusion = tables.ablation_rows(results)[:2]
     assert (whole["who"], whole["inference"], whole["inference_models"]) == ("all", 4.0, 1)
     assert (fusion["who"], fusion["inference"], fusion["inference_less"]) == ("without fusion", 2.0, -2.0)
+
+
+def test_a_row_that_records_while_it_is_timed_says_so():
+    from bench.harness.worker import measure_times
+
+    row = make_row("normal(3, 4)")
+    programs = {column: make_program(row, "inference", column) for column in ("eager", "reprise")}
+    times, recordings = measure_times(row, programs, 5, 1)
+    assert recordings == {"eager": None, "reprise": 0} and [len(t) for t in times.values()] == [5, 5]
+    results = [timed("a", "inference", eager=1.0, reprise=1.0), timed("b", "inference", eager=1.0, reprise=1.0)]
+    results[0]["columns"]["reprise"]["timed_recordings"] = 3
+    results[1]["columns"]["reprise"]["timed_recordings"] = 0
+    assert [line["notes"] for line in tables.row_lines(results)] == ["recorded 3 x while timed", None]
 
 
 def test_tracers_and_sizes_stay_out_of_the_tables_of_programs():
