@@ -289,8 +289,17 @@ bool Recorder::element_ids(Operand sequence, std::vector<ValueId>* out) {
   if (sequence.id < 0) return false;
   PyObject* o = sequence.object;
   if (facts_[sequence.id].constant != nullptr && PyTuple_Check(o)) {
+    HeapObject* tuple = nullptr;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); i++) {
-      ValueId id = constant_id(PyTuple_GET_ITEM(o, i));
+      PyObject* element = PyTuple_GET_ITEM(o, i);
+      ValueId id = constant_id(element);
+      if (id < 0 && active_ && host::is_tensor(element)) {  // no constant of the trace: read in each call
+        if (tuple == nullptr) tuple = heap_of(sequence);
+        if (tuple == nullptr) return false;
+        if (tuple->elements.empty()) tuple->elements.assign(PyTuple_GET_SIZE(o), kNoValue);
+        if (tuple->elements[i] < 0) tuple->elements[i] = read_element({o, tuple->id}, i, element);
+        id = tuple->elements[i];
+      }
       if (id < 0) return false;
       out->push_back(id);
     }
