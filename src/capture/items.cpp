@@ -304,9 +304,17 @@ Outcome Recorder::get_item(Act& act, Operand c, Operand k, Operand* out) {
       *out = {result, emit(NodeKind::GetItem, operands)};
       return Outcome::Done;
     }
+    Py_ssize_t i = PyNumber_AsSsize_t(k.object, PyExc_IndexError);
+    if (HeapObject* list = heap_of(c); list != nullptr && list->is_append_only && i < 0) {
+      const auto count = static_cast<Py_ssize_t>(list->elements.size());
+      if (!check_effects(list)) return Outcome::Stop;
+      if (-i <= count) {
+        *out = {Py_NewRef(PySequence_Fast_ITEMS(o)[PyList_GET_SIZE(o) + i]), list->elements[count + i]};
+        return Outcome::Done;
+      }
+    }
     std::vector<ValueId> ids;
     if (!element_ids(c, &ids)) return stop("an element of a sequence of unknown contents");
-    Py_ssize_t i = PyNumber_AsSsize_t(k.object, PyExc_IndexError);
     Py_ssize_t n = static_cast<Py_ssize_t>(ids.size());
     if (i < 0) i += n;
     if (i < 0 || i >= n) {

@@ -471,6 +471,7 @@ void Recorder::forget_after_callback() {
         facts_[object.id].is_length_known = false;
         object.is_dirty = true;
       }
+      if (object.is_append_only) object.elements.clear();
       object.contents = kUnknownContents;
       if (!host::stamps_have_tags()) {
         object.items.clear();
@@ -609,7 +610,7 @@ Outcome Recorder::list_append(Act&, Operand list, Operand v) {
   emit(NodeKind::ListAppend, {list.id, v.id});
   if (PyList_Append(list.object, v.object) < 0) return Outcome::Raised;
   if (!active_) return Outcome::Done;
-  if (!object->is_append_only) object->elements.push_back(v.id);
+  object->elements.push_back(v.id);  // of a list that was only appended to: its last elements
   if (object->is_created) object->witnesses.push_back(v.object);
   facts_[list.id].is_length_known = false;
   facts_[list.id].is_truth_known = false;

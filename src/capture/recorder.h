@@ -236,6 +236,7 @@ class Recorder {
   // ---- type_calls.cpp
   Outcome call_type(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Outcome make_instance(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);
+  Outcome reverse_modules(Operand type, Operand modules, Operand* out);
   Outcome make_super(const Operand* args, int n, Operand* out);
   Outcome make_exception(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Operand new_plain_object(PyObject* stolen, Operand type);
