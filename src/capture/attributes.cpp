@@ -349,6 +349,7 @@ Outcome Recorder::get_attribute(Operand o, PyObject* name, Operand* out, Operand
     }
   }
   if (descriptor != nullptr) {
+    if (host::is_tensor(descriptor)) return read_class_item(type, name, out);
     bool handled;
     Outcome outcome = bind_descriptor(descriptor, o, out, self, &handled);
     if (handled) return outcome;
@@ -415,6 +416,28 @@ Outcome Recorder::get_module_attribute(Operand o, PyObject* name, Operand* out) 
   return Outcome::Done;
 }
 
+// A tensor in a class: no constant of the trace, so it is read in each call.
+Outcome Recorder::read_class_item(PyTypeObject* type, PyObject* name, Operand* out) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); i++) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
+#if PY_VERSION_HEX >= 0x030C0000
+    PyObject* dict = PyType_GetDict(base);
+    Py_XDECREF(dict);  // the class holds it
+#else
+    PyObject* dict = base->tp_dict;
+#endif
+    if (dict == nullptr || PyDict_GetItemWithError(dict, name) == nullptr) continue;
+    HeapObject* object = heap_of({dict, constant_id(dict)});
+    Operand value;
+    const Outcome outcome =
+        object != nullptr ? read_dict(dict, object, {name, constant_id(name)}, &value) : Outcome::Stop;
+    if (outcome != Outcome::Done || value.object == nullptr) return stop("a class attribute of unknown origin");
+    *out = {Py_NewRef(value.object), value.id};
+    return Outcome::Done;
+  }
+  return stop("a class attribute of unknown origin");
+}
+
 Outcome Recorder::get_type_attribute(Operand o, PyObject* name, Operand* out) {
   if (!know_identity(o)) return stop("a class that is known late");
   PyTypeObject* type = reinterpret_cast<PyTypeObject*>(o.object);
@@ -437,6 +460,7 @@ Outcome Recorder::get_type_attribute(Operand o, PyObject* name, Operand* out) {
     return Outcome::Done;
   }
   PyObject* attribute = find_in_class(type, name);
+  if (attribute != nullptr && host::is_tensor(attribute)) return read_class_item(type, name, out);
   if (attribute != nullptr) {
     PyTypeObject* kind = Py_TYPE(attribute);
     if (PyFunction_Check(attribute) || kind->tp_descr_get == nullptr || kind == &PyProperty_Type ||

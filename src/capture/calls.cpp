@@ -62,6 +62,13 @@ bool is_numpy_callable(PyObject* f) {
   const char* type = Py_TYPE(f)->tp_name;
   if (!strcmp(type, "numpy.ufunc") || !strcmp(type, "numpy._ArrayFunctionDispatcher")) return true;
   auto is_numpy = [](const char* name) { return name != nullptr && !strncmp(name, "numpy", 5); };
+  if (!strncmp(type, "_cython_", 8)) {  // numpy.random
+    PyObject* module = PyObject_GetAttrString(f, "__module__");
+    const bool is_own = module != nullptr && PyUnicode_Check(module) && is_numpy(PyUnicode_AsUTF8(module));
+    Py_XDECREF(module);
+    PyErr_Clear();
+    return is_own;
+  }
   if (Py_TYPE(f) == &PyMethodDescr_Type || Py_TYPE(f) == &PyWrapperDescr_Type)
     return is_numpy(reinterpret_cast<PyDescrObject*>(f)->d_type->tp_name);
   if (PyType_Check(f)) {

@@ -169,8 +169,13 @@ bool Recorder::know_tensor(Operand o) {
     if (!know_type(o)) return false;
     if (is_pre(o.id) && !trace_->tensor_metas[meta]->is_leaf()) has_outer_graph_ = true;
     const uint64_t varying = find_varying(o);
-    if (!guard(o.id, varying != 0 ? FactKind::TensorLike : FactKind::TensorMeta, nullptr, meta)) return false;
-    if (varying != 0) {
+    // One number, picked by an index that follows from data: it lies at another place of its storage in each call.
+    const bool is_picked = known.is_meta_tainted && !known.is_repeated && options_.varying != nullptr &&
+                           trace_->tensor_metas[meta]->dim_count() == 0 && host::is_plain_tensor(o.object);
+    const bool is_like = varying != 0 || is_picked;
+    any_varies_ |= is_picked;
+    if (!guard(o.id, is_like ? FactKind::TensorLike : FactKind::TensorMeta, nullptr, meta)) return false;
+    if (is_like) {
       trace_->values[o.id].varies = true;
       const size_t count = trace_->tensor_metas[meta]->dim_count();
       for (size_t i = 0; i < count; i++) {

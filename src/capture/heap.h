@@ -102,7 +102,7 @@ struct HeapObject {
   // write such a list too.
   std::vector<const void*> witnesses;
   bool has_elements = false;
-  bool is_append_only = false;  // an existing list that was only appended to: no length fact
+  bool is_append_only = false;  // an existing list that was only appended to: no length fact; `elements` is its end
 
   ValueId contents = kUnknownContents;  // cells, ContextVar overlay
   HeapObject* instance_dict = nullptr;

@@ -173,6 +173,50 @@ Outcome Recorder::contains(Act& act, Operand c, Operand k, bool* out) {
   return stop("containment in " + type_name(type));
 }
 
+// The bounds of a slice of a Python sequence.
+bool Recorder::fix_slice(Operand k) {
+  if (is_constant(k.id)) return true;
+  if (!prepare_slice(k)) return false;
+  auto* live = reinterpret_cast<PySliceObject*>(k.object);
+  const std::vector<ValueId> ids = facts_[k.id].heap->elements;
+  return make_constant({live->start, ids[0]}) && make_constant({live->stop, ids[1]}) &&
+         make_constant({live->step, ids[2]});
+}
+
+// list[slice] = a sequence, or del list[slice] (value.object nullptr).
+Outcome Recorder::replace_slice(Operand c, Operand k, Operand value) {
+  if (!fix_slice(k)) return stop("a slice that is known late");
+  HeapObject* list = list_of(c);
+  std::vector<ValueId> ids;
+  const bool is_deletion = value.object == nullptr;
+  const bool is_sequence = is_deletion || PyTuple_Check(value.object) || PyList_CheckExact(value.object);
+  if (list == nullptr || !is_sequence || (!is_deletion && !element_ids(value, &ids)))
+    return stop("a slice of a list of unknown contents is replaced");
+  Py_ssize_t start, end, step;
+  if (PySlice_Unpack(k.object, &start, &end, &step) < 0) {
+    PyErr_Clear();
+    return stop("an unusual slice");
+  }
+  const auto size = static_cast<Py_ssize_t>(list->elements.size());
+  const Py_ssize_t count = PySlice_AdjustIndices(size, &start, &end, step);
+  if (step != 1) return stop("a slice with steps is replaced");
+  if (is_deletion) {
+    emit(NodeKind::DeleteItem, {c.id, k.id});
+  } else {
+    emit(NodeKind::SetItem, {c.id, k.id, value.id});
+  }
+  const int status =
+      is_deletion ? PyObject_DelItem(c.object, k.object) : PyObject_SetItem(c.object, k.object, value.object);
+  if (status < 0) return Outcome::Raised;
+  if (!active_) return Outcome::Done;
+  const auto first = list->elements.begin() + start;
+  list->elements.insert(list->elements.erase(first, first + count), ids.begin(), ids.end());
+  note_list_written(c.object, list);
+  facts_[c.id].is_length_known = facts_[c.id].is_truth_known = false;
+  note_effect(list);
+  return Outcome::Done;
+}
+
 Outcome Recorder::get_item(Act& act, Operand c, Operand k, Operand* out) {
   PyObject* o = c.object;
   auto run = [&]() -> PyObject* {
@@ -260,9 +304,17 @@ Outcome Recorder::get_item(Act& act, Operand c, Operand k, Operand* out) {
       *out = {result, emit(NodeKind::GetItem, operands)};
       return Outcome::Done;
     }
+    Py_ssize_t i = PyNumber_AsSsize_t(k.object, PyExc_IndexError);
+    if (HeapObject* list = heap_of(c); list != nullptr && list->is_append_only && i < 0) {
+      const auto count = static_cast<Py_ssize_t>(list->elements.size());
+      if (!check_effects(list)) return Outcome::Stop;
+      if (-i <= count) {
+        *out = {Py_NewRef(PySequence_Fast_ITEMS(o)[PyList_GET_SIZE(o) + i]), list->elements[count + i]};
+        return Outcome::Done;
+      }
+    }
     std::vector<ValueId> ids;
     if (!element_ids(c, &ids)) return stop("an element of a sequence of unknown contents");
-    Py_ssize_t i = PyNumber_AsSsize_t(k.object, PyExc_IndexError);
     Py_ssize_t n = static_cast<Py_ssize_t>(ids.size());
     if (i < 0) i += n;
     if (i < 0 || i >= n) {
@@ -275,15 +327,7 @@ Outcome Recorder::get_item(Act& act, Operand c, Operand k, Operand* out) {
   }
   if (is_plain_sequence && PySlice_Check(k.object)) {
     std::vector<ValueId> ids, selected;
-    if (!is_constant(k.id)) {
-      HeapObject* slice = facts_[k.id].heap;
-      PySliceObject* live = reinterpret_cast<PySliceObject*>(k.object);
-      PyObject* parts[3] = {live->start, live->stop, live->step};
-      if (slice == nullptr || slice->elements.size() != 3) return stop("a slice of unknown origin");
-      for (int i = 0; i < 3; i++) {
-        if (!make_constant({parts[i], slice->elements[i]})) return stop("a slice that is known late");
-      }
-    }
+    if (!fix_slice(k)) return stop("a slice that is known late");
     if (!element_ids(c, &ids)) return stop("a slice of a sequence of unknown contents");
     PyObject* result = run();
     if (result == nullptr) return raised();
@@ -385,6 +429,7 @@ Outcome Recorder::set_item(Act&, Operand c, Operand k, Operand v) {
     note_effect(list);
     return Outcome::Done;
   }
+  if (PyList_CheckExact(c.object) && PySlice_Check(k.object)) return replace_slice(c, k, v);
   return stop("an item store into " + type_name(type));
 }
 
@@ -414,6 +459,7 @@ Outcome Recorder::delete_item(Act&, Operand c, Operand k) {
     note_effect(list);
     return Outcome::Done;
   }
+  if (PyList_CheckExact(c.object) && PySlice_Check(k.object)) return replace_slice(c, k, {});
   return stop("an item deletion from " + type_name(type));
 }
 

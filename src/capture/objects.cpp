@@ -289,8 +289,17 @@ bool Recorder::element_ids(Operand sequence, std::vector<ValueId>* out) {
   if (sequence.id < 0) return false;
   PyObject* o = sequence.object;
   if (facts_[sequence.id].constant != nullptr && PyTuple_Check(o)) {
+    HeapObject* tuple = nullptr;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); i++) {
-      ValueId id = constant_id(PyTuple_GET_ITEM(o, i));
+      PyObject* element = PyTuple_GET_ITEM(o, i);
+      ValueId id = constant_id(element);
+      if (id < 0 && active_ && host::is_tensor(element)) {  // no constant of the trace: read in each call
+        if (tuple == nullptr) tuple = heap_of(sequence);
+        if (tuple == nullptr) return false;
+        if (tuple->elements.empty()) tuple->elements.assign(PyTuple_GET_SIZE(o), kNoValue);
+        if (tuple->elements[i] < 0) tuple->elements[i] = read_element({o, tuple->id}, i, element);
+        id = tuple->elements[i];
+      }
       if (id < 0) return false;
       out->push_back(id);
     }
@@ -462,6 +471,7 @@ void Recorder::forget_after_callback() {
         facts_[object.id].is_length_known = false;
         object.is_dirty = true;
       }
+      if (object.is_append_only) object.elements.clear();
       object.contents = kUnknownContents;
       if (!host::stamps_have_tags()) {
         object.items.clear();
@@ -600,7 +610,7 @@ Outcome Recorder::list_append(Act&, Operand list, Operand v) {
   emit(NodeKind::ListAppend, {list.id, v.id});
   if (PyList_Append(list.object, v.object) < 0) return Outcome::Raised;
   if (!active_) return Outcome::Done;
-  if (!object->is_append_only) object->elements.push_back(v.id);
+  object->elements.push_back(v.id);  // of a list that was only appended to: its last elements
   if (object->is_created) object->witnesses.push_back(v.object);
   facts_[list.id].is_length_known = false;
   facts_[list.id].is_truth_known = false;

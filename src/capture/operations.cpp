@@ -649,9 +649,8 @@ Outcome Recorder::format_value(Act&, Operand v, Operand spec, int conversion, bo
   if (!active_) return Outcome::Stop;
   if (v.id < 0 || (spec.object != nullptr && spec.id < 0)) return stop("formatting of a value of unknown origin");
   bool is_plain = is_plain_value(v.object) || v.object == Py_None || is_constant(v.id);
-  // Of one number: that number's. It reads data, so it is late; where nobody looks at the text, it is dropped.
-  const bool is_tensor = host::is_plain_tensor(v.object) && conversion == 0 && do_format && know_tensor(v) &&
-                         host::make_tensor_meta(v.object)->dim_count() == 0;
+  // It reads data, so it is late; where nobody looks at the text, it is dropped.
+  const bool is_tensor = host::is_plain_tensor(v.object) && conversion == 0 && do_format && know_tensor(v);
   // A torch.Size: its sizes may vary, so what is said about them is late, too.
   const bool is_size = host::is_size_type(reinterpret_cast<PyObject*>(Py_TYPE(v.object))) && know_type(v);
   is_plain = is_plain || is_tensor || is_size;

@@ -13,6 +13,7 @@ namespace {
 constexpr std::string_view kQuietModules[] = {"torch._ops",
                                               "torch._VF",
                                               "torch._tensor",
+                                              "torch._tensor_str",
                                               "torch.backends",
                                               "torch.overrides",
                                               "abc",
@@ -20,10 +21,16 @@ constexpr std::string_view kQuietModules[] = {"torch._ops",
                                               "typing",
                                               "torch._library.utils",
                                               "torch._jit_internal",
+                                              "warnings",
+                                              "linecache",
                                               "copy",
                                               "copyreg",
                                               "torch._dynamo.mutation_guard",
                                               "torch._dynamo.utils"};
+
+/// Functions of other modules that only read.
+constexpr std::string_view kQuietFunctions[] = {"Tensor.__hash__", "ModuleList.__getitem__",
+                                                "ModuleList._get_abs_string_index", "ModuleList.__len__"};
 
 bool is_quiet_module(PyObject* name) {
   const char* text = name != nullptr && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
@@ -36,9 +43,13 @@ bool is_quiet_module(PyObject* name) {
 }  // namespace
 
 bool is_quiet_frame(host::Frame* frame) {
-  PyCodeObject* code = host::get_code(frame);
-  if (PyUnicode_CompareWithASCIIString(code->co_qualname, "Tensor.__hash__") == 0) return true;
-  return is_quiet_module(PyDict_GetItemString(host::get_globals(frame), "__name__"));
+  PyObject* module = PyDict_GetItemString(host::get_globals(frame), "__name__");
+  if (is_quiet_module(module)) return true;
+  const char* name = PyUnicode_AsUTF8(host::get_code(frame)->co_qualname);
+  const char* place = module != nullptr && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
+  if (name == nullptr || place == nullptr || !std::string_view(place).starts_with("torch")) return false;
+  return std::find(std::begin(kQuietFunctions), std::end(kQuietFunctions), std::string_view(name)) !=
+         std::end(kQuietFunctions);
 }
 
 }  // namespace reprise::capture

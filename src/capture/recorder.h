@@ -195,6 +195,7 @@ class Recorder {
   Outcome get_attribute(Operand o, PyObject* name, Operand* out, Operand* self, bool use_hooks = true);
   Outcome get_module_attribute(Operand o, PyObject* name, Operand* out);
   Outcome get_type_attribute(Operand o, PyObject* name, Operand* out);
+  Outcome read_class_item(PyTypeObject* type, PyObject* name, Operand* out);
   Outcome get_super_attribute(Operand o, PyObject* name, Operand* out, Operand* self);
   Outcome get_tensor_attribute(Operand o, PyObject* name, PyObject* descriptor, Operand* out);
   Outcome bind_descriptor(PyObject* descriptor, Operand o, Operand* out, Operand* self, bool* handled);
@@ -239,6 +240,7 @@ class Recorder {
   // ---- type_calls.cpp
   Outcome call_type(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Outcome make_instance(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);
+  Outcome reverse_modules(Operand type, Operand modules, Operand* out);
   Outcome make_super(const Operand* args, int n, Operand* out);
   Outcome make_exception(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Operand new_plain_object(PyObject* stolen, Operand type);
@@ -267,6 +269,8 @@ class Recorder {
   Outcome call_torch(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
   bool prepare_torch_argument(Operand o, bool scalars_may_vary);
   bool prepare_slice(Operand o);
+  bool fix_slice(Operand k);
+  Outcome replace_slice(Operand c, Operand k, Operand value);
   bool is_meta_tainted(Operand o);
   /// The same where the value of a number does not decide about the result, only its type.
   bool is_operand_tainted(Operand o);

@@ -7,6 +7,7 @@
 #include "capture/recorder.h"
 #include "capture/type_facts.h"
 #include "capture/type_names.h"
+#include "host/cpython/class_lookup.h"
 #include "host/torch/callables.h"
 #include "host/torch/tensor.h"
 
@@ -16,7 +17,42 @@ namespace {
 
 PyObject* object_of(PyTypeObject& type) { return reinterpret_cast<PyObject*>(&type); }
 
+/// Of torch's own class, or of one that is read as it is.
+bool is_module_list(PyObject* o) {
+  PyObject* method = host::find_in_class(Py_TYPE(o), names().getitem);
+  if (method == nullptr || !PyFunction_Check(method)) return false;
+  PyObject* name = reinterpret_cast<PyFunctionObject*>(method)->func_qualname;
+  PyObject* module = PyDict_GetItemString(PyFunction_GET_GLOBALS(method), "__name__");
+  return PyUnicode_CompareWithASCIIString(name, "ModuleList.__getitem__") == 0 && module != nullptr &&
+         PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "torch.nn.modules.container") == 0;
+}
+
 }  // namespace
+
+// By the protocol of sequences: an index after the other. Theirs only read, so they are taken all at once.
+Outcome Recorder::reverse_modules(Operand type, Operand modules, Operand* out) {
+  ModeScope mode(*this, ResumeMode::Never);
+  Operand length_now;
+  Outcome outcome = length(modules, &length_now);
+  if (outcome != Outcome::Done) return outcome;
+  const Py_ssize_t count = PyLong_AsSsize_t(length_now.object);
+  Py_DECREF(length_now.object);
+  auto state = std::make_unique<IteratorState>();
+  for (Py_ssize_t i = count - 1; i >= 0; i--) {
+    PyObject* index = PyLong_FromSsize_t(i);
+    Operand element;
+    outcome = get_item(*top_, modules, {index, range_id(i)}, &element);
+    Py_DECREF(index);
+    if (outcome != Outcome::Done) return outcome;
+    state->ids.push_back(element.id);
+    Py_DECREF(element.object);
+  }
+  PyObject* result = PyObject_CallOneArg(type.object, modules.object);
+  if (result == nullptr) return Outcome::Raised;
+  ValueId operands[] = {modules.id};
+  *out = new_iterator(result, operands, type.object, std::move(state));
+  return Outcome::Done;
+}
 
 Operand Recorder::new_plain_object(PyObject* stolen, Operand type) {
   ValueId operands[] = {type.id};
@@ -252,6 +288,7 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
       bool found;
       Outcome outcome = call_special(kReversed, args[0], {}, out, &found);
       if (found) return outcome;
+      if (is_module_list(args[0].object)) return reverse_modules(type, args[0], out);
       return stop("reversed() of " + type_name(Py_TYPE(args[0].object)));
     }
     auto state = std::make_unique<IteratorState>();

@@ -99,6 +99,7 @@ class AotRegion final : public entry::RegionRunner {
   bool is_given_up() const override { return failures_ >= kMaxFailures || !varying_.empty(); }
   std::vector<int32_t> list_varying_numbers() const override { return varying_; }
   int32_t refused_guard() const override { return refused_guard_; }
+  int32_t blamed_item() const override { return blamed_item_; }
 
   std::string describe() const override {
     if (!varying_.empty()) return "a number that is a constant of it varies";
@@ -324,6 +325,7 @@ class AotRegion final : public entry::RegionRunner {
     }
     if (!code) {
       failure_ = code.unsupported().text;
+      blamed_item_ = variant.nodes->failed_item();
       PyErr_Clear();
       if (base::is_log_enabled(base::LogWord::Aot)) {
         base::write_log(base::LogWord::Aot, context_.name + ": region not compiled: " + failure_);
@@ -465,6 +467,7 @@ class AotRegion final : public entry::RegionRunner {
   std::unordered_set<uint64_t> seen_;        // keys without code
   uint64_t clock_ = 0;
   int32_t refused_guard_ = -1;
+  int32_t blamed_item_ = -1;
   std::string failure_;
   std::vector<int32_t> varying_;
   int failures_ = 0;

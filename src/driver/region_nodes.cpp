@@ -51,7 +51,8 @@ RegionNodes::RegionNodes(const entry::Entry& entry, const entry::RegionStep& ste
               gathered == nullptr ? Py_XNewRef(value.object) : nullptr,
               static_cast<uint32_t>(operands_.size()),
               static_cast<uint32_t>(operands.size()),
-              static_cast<int32_t>(slot_count_++)};
+              static_cast<int32_t>(slot_count_++),
+              item};
     for (ValueId operand : operands) {
       const auto found = slots.find(operand);
       REPRISE_CHECK(found != slots.end(), "a region uses %" + std::to_string(operand) + ", which it does not have");
@@ -90,6 +91,7 @@ bool RegionNodes::call(std::span<PyObject* const> inputs, host::TraceRun*, std::
   std::copy(inputs.begin(), inputs.end(), slots.begin());
   std::copy(constants_.begin(), constants_.end(), slots.begin() + static_cast<ptrdiff_t>(input_count_));
   bool ok = true;
+  failed_item_ = -1;
   // Numbers that were kept as tensors, for a second differentiation.
   std::vector<PyObject*> numbers;
   for (size_t i = tensor_count_; i < input_count_ && ok; i++) {
@@ -102,6 +104,7 @@ bool RegionNodes::call(std::span<PyObject* const> inputs, host::TraceRun*, std::
     if (!ok) break;
     slots[node.slot] = run_one(node, slots, gathered);
     if (slots[node.slot] == nullptr && PyErr_Occurred()) {
+      failed_item_ = node.item;
       ok = false;
       break;
     }

@@ -25,6 +25,7 @@ class RegionNodes final : public aot::RegionCallables {
     uint32_t first_operand = 0;
     uint32_t operand_count = 0;
     int32_t slot = -1;  // of its value
+    int32_t item = -1;  // of the trace
   };
 
   /// `numbers`: what the region's numbers are from now on; borrowed. Those of `symbolic` (places among the numbers) are
@@ -38,6 +39,8 @@ class RegionNodes final : public aot::RegionCallables {
   bool call(std::span<PyObject* const> inputs, host::TraceRun* run, std::vector<PyObject*>& outputs) override;
   /// The fact about sizes (into Trace::guards) that did not hold in the call that failed; -1: it failed otherwise.
   int32_t take_refused_guard() { return std::exchange(refused_guard_, -1); }
+  /// The item of the trace that failed in the call that failed; -1: none did.
+  int32_t failed_item() const { return failed_item_; }
   /// Runs the torch-state nodes alone: native code leaves torch's state as it found it. False with an exception set.
   bool run_state_nodes();
 
@@ -71,6 +74,7 @@ class RegionNodes final : public aot::RegionCallables {
   std::vector<int32_t> outputs_;
   std::vector<SizeGuard> guards_;
   int32_t refused_guard_ = -1;
+  int32_t failed_item_ = -1;
 };
 
 }  // namespace reprise::driver

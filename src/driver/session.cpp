@@ -117,6 +117,22 @@ bool Session::raise_if_graph_break() {
   return true;
 }
 
+// The item runs as a step of its own, and so do all calls of the same function: what it could not do in a region, they
+// can't either.
+static void exclude_alike(const trace::Trace& trace, int32_t item, std::vector<int32_t>* excluded) {
+  excluded->push_back(item);
+  const trace::ValueId id = trace.items[item].value;
+  if (trace.values[id].kind != trace::NodeKind::TensorCall) return;
+  const trace::ValueId callable = trace.operands(id)[0];
+  for (int32_t i = 0; i < static_cast<int32_t>(trace.items.size()); i++) {
+    if (trace.items[i].guard >= 0 || i == item) continue;
+    const trace::ValueId other = trace.items[i].value;
+    const bool is_alike =
+        trace.values[other].kind == trace::NodeKind::TensorCall && trace.operands(other)[0] == callable;
+    if (is_alike) excluded->push_back(i);
+  }
+}
+
 void Session::renew(runtime::CompileContext& context, runtime::PublishedEntry& published) {
   entry::Entry& old = published.entry();
   trace::RegionOptions options = old.region_options;
@@ -129,7 +145,12 @@ void Session::renew(runtime::CompileContext& context, runtime::PublishedEntry& p
     ++context.statistics.dissolved_regions;
     const std::vector<int32_t> varying = step.runner->list_varying_numbers();
     for (int32_t i : varying) options.varying.push_back(region.numbers[i]);
-    if (varying.empty()) options.excluded.insert(options.excluded.end(), region.items.begin(), region.items.end());
+    const int32_t blamed = varying.empty() ? step.runner->blamed_item() : -1;
+    if (blamed >= 0) {
+      exclude_alike(old.trace(), blamed, &options.excluded);
+    } else if (varying.empty()) {
+      options.excluded.insert(options.excluded.end(), region.items.begin(), region.items.end());
+    }
   }
   std::unique_ptr<entry::Entry> entry = entry::make_entry(old.take_trace(), nullptr, options);
   REPRISE_CHECK(entry != nullptr, "an entry cannot be made again");

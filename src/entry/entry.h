@@ -54,6 +54,8 @@ class RegionRunner {
   /// The last run was false because this fact about sizes (into Trace::guards) does not hold for its operands; -1: for
   /// another reason.
   virtual int32_t refused_guard() const { return -1; }
+  /// It has given up because of this item of the trace, which cannot be a part of any region; -1: of another reason.
+  virtual int32_t blamed_item() const { return -1; }
   /// One line for explain.
   virtual std::string describe() const = 0;
 };

@@ -245,3 +245,20 @@ def test_views_of_inputs_that_begin_elsewhere_in_their_memory():
         whole = torch.randn(count + 2, 8)
         assert torch.equal(compiled(whole[2:]), split(whole[2:]))
         assert torch.equal(compiled(whole[:count]), split(whole[:count]))
+
+
+def test_a_call_that_reads_data_leaves_all_regions_at_once():
+    def f(x):
+        total = x
+        for i in range(6):
+            kinds = torch.nn.functional.one_hot((total[0] > i).long() + 0 * i, 3)  # looks at its greatest element
+            total = (total * 0.5 + kinds.sum()).relu() + 1
+        return total
+
+    compiled = compile_native(f)
+    for _ in range(5):
+        x = torch.randn(4, 4)
+        torch.testing.assert_close(compiled(x), f(x))
+    counts = reprise.explain(compiled)(x).counters
+    assert counts["dissolved_regions"] == counts["side_exits"] == 1
+    assert counts["recordings"] == 1 and counts["checked_regions"] >= 3

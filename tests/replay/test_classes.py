@@ -1010,3 +1010,30 @@ def test_arguments_of_a_type_alias_are_read():
         return x + len(field.__args__), row.__origin__ is list, typing.get_args(row)
 
     check_function(f, vectors(4), promise=ONE_ENTRY)
+
+
+def test_tensors_in_a_class_are_read_in_each_call():
+    Tableau = collections.namedtuple("Tableau", "alpha beta order")
+
+    def make():
+        class Solver:
+            middle = rnd(1, 3)
+            tableau = Tableau(rnd(2, 3), [rnd(3, 3), rnd(4, 3)], 5)
+
+            def step(self, x):
+                self.own = self.tableau.alpha.double()
+                return x * self.middle + self.tableau.beta[1] + type(self).middle + self.tableau.order, self.own
+
+        solver = Solver()
+
+        def f(x, another):
+            result = solver.step(x)
+            if another is not None:
+                print("another")
+                Solver.middle = another
+            return result
+
+        return f
+
+    check(make, [call(rnd(i, 3), None) for i in range(4)], promise=ONE_ENTRY)
+    check(make, [call(rnd(i, 3), rnd(9, 3) if i == 3 else None) for i in range(8)])

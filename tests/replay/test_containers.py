@@ -1,5 +1,6 @@
 """Lists, dicts, sets, strings and the iterators over them: made, read, changed, passed in and handed out."""
 
+import bisect
 import collections
 import copy
 import heapq
@@ -730,3 +731,65 @@ def test_a_set_made_of_one_that_existed_holds_what_that_holds_now():
         return f
 
     check(make, [call(rnd(i, 3), n) for i, n in enumerate(["a", "a", "b", "c", "c"])])
+
+
+def test_slices_of_lists_are_replaced_and_deleted():
+    def f(x, n):
+        sizes = [-1] * 5
+        kept = list(sizes)
+        sizes[1:3] = x.shape
+        sizes[n:] = []
+        del kept[:2]
+        kept[1:1] = [x, 7]
+        return x.expand(2, *x.shape), sizes, kept
+
+    check_function(f, [call(rnd(i, 3, 4), 4) for i in range(4)], promise=ONE_ENTRY)
+    check_function(f, [call(rnd(i, 3, 4), n) for i, n in enumerate([4, 2, -1, 4, 9, 2])])
+
+
+def test_a_slice_of_a_list_that_existed_is_replaced():
+    def make():
+        kept = [1, 2, 3, 4]
+
+        def f(x):
+            kept[1:3] = [x.sum().item(), 5]
+            print(len(kept))
+            del kept[3:]
+            kept.append(7)
+            return x + kept[2], list(kept)
+
+        return f
+
+    check(make, vectors(5), post=lambda f: f.__closure__[0].cell_contents)
+
+
+def test_places_are_found_by_bisection():
+    def f(x, k):
+        borders = [0.5, 1.5, 2.5]
+        return x[bisect.bisect(borders, k) :], bisect.bisect_left(x.sort().values.tolist(), x[0])
+
+    check_function(f, [call(rnd(i, 6), k) for i, k in enumerate([1.0, 1.0, 2.0, 0.1, 1.5, 1.0])])
+
+
+def test_a_loop_over_a_list_goes_on_behind_code_that_may_have_written_it():
+    class Unchecked(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, scale):
+            ctx.scale = scale
+            return x * scale
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.scale, None
+
+    def make():
+        scales = [1.0, 2.0, 3.0]
+
+        def f(x):
+            for i, (scale, shift) in enumerate(zip(scales, (1, 2, 3))):
+                x = Unchecked.apply(x, scale) + i * shift
+            return x
+
+        return f
+
+    check(make, vectors(5), promise={"exits": 0, "opaque_calls": 0})

@@ -408,3 +408,44 @@ def test_global_log_of_the_test_module():
         want, log = f(rnd(i, 3), i), list(GLOBAL_LOG)
         GLOBAL_LOG.clear()
         assert_same((tested(rnd(i, 3), i), list(GLOBAL_LOG)), (want, log), f"call {i}")
+
+
+def test_warnings_are_given_again_for_their_line():
+    def old(x, k):
+        warnings.warn(f"{k} is old", FutureWarning, stacklevel=2)
+        warnings.warn("here", category=UserWarning)
+        return x * k
+
+    def f(x, k):
+        y = old(x, k)
+        y = y + 1
+        return old(y, k)
+
+    check_function(f, [call(rnd(i, 3), 2) for i in range(4)], promise=ONE_ENTRY)
+    check_function(f, [call(rnd(i, 3), k) for i, k in enumerate([2, 3, 4, 2])])
+
+
+def test_a_warning_about_the_caller_of_the_function_is_given_by_python():
+    def f(x):
+        warnings.warn("for my caller", stacklevel=2)
+        return x + 1
+
+    check_function(f, vectors(4))
+
+
+def test_a_warning_that_is_an_error_is_raised_where_it_was_given():
+    def f(x, category):
+        y = x + 1
+        warnings.warn("now and then", category)
+        return y * 2
+
+    def g(x, is_strict):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error" if is_strict else "ignore")
+            try:
+                return f(x, UserWarning)
+            except UserWarning as error:
+                return str(error), error.__traceback__.tb_next.tb_lineno
+
+    check_function(f, [call(rnd(i, 3), UserWarning) for i in range(3)] + [call(rnd(0, 3), DeprecationWarning)])
+    check_function(g, [call(rnd(i, 3), s) for i, s in enumerate([False, False, True, True, False])])

@@ -641,3 +641,35 @@ def test_modules_made_in_forward_once_torch_compile_has_patched_their_init(monke
     check_function(keeps, vectors(5), promise=ONE_ENTRY)
     tracker = mutation_guard.GenerationTracker
     assert len(kept) == 10 and all(tracker.check(act) for act in kept)
+
+
+def test_layers_are_taken_in_reverse():
+    class Flow(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList(torch.nn.Linear(3, 3) for _ in range(3))
+
+        def forward(self, x, is_reverse):
+            first = None
+            for layer in reversed(self.layers) if is_reverse else self.layers:
+                x = layer(x).relu()
+                if first is None:
+                    first = layer.in_features
+                    print(first)
+            return x
+
+    check(Flow, [call(rnd(i, 2, 3), i % 3 != 2) for i in range(8)])
+
+
+def test_reversed_layers_replay_after_one_recording():
+    class Flow(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList(torch.nn.Linear(3, 3) for _ in range(3))
+
+        def forward(self, x):
+            for i, layer in enumerate(reversed(self.layers)):
+                x = layer(x) * i
+            return x
+
+    check(Flow, vectors(4, (2, 3)), promise=ONE_ENTRY)

@@ -221,3 +221,11 @@ def test_what_a_transformed_function_writes_is_seen_behind_it():
         return slope * seen.count, len(calls)
 
     check_function(f, vectors(5))
+
+
+def test_the_global_generator_of_numpy_is_drawn_from():
+    def f(x):
+        numpy.random.seed(3)
+        return x + numpy.random.uniform(0, 1), numpy.random.permutation(3)[0] >= 0, numpy.random.rand()
+
+    check_function(f, vectors(4), promise=ONE_ENTRY)

@@ -692,3 +692,25 @@ def test_attributes_of_a_new_tensor_are_its_own():
         return f
 
     check(make, vectors(4), promise=ONE_ENTRY)
+
+
+def test_numbers_picked_by_data_need_no_recording_for_each_place():
+    def f(x):
+        path = [x.argmax().item()]
+        for row in x.reshape(3, 3).long().clamp(0, 8):
+            path.append(row[path[-1] % 3].item())
+        picked = x[path[-1] % 9]
+        return picked * 2, path[1], picked.storage_offset()
+
+    check_function(f, [call(rnd(i, 9) * 4) for i in range(8)], promise={"exits": 0, "opaque_calls": 0})
+
+
+def test_text_about_tensors_is_made_where_somebody_looks():
+    def f(x, is_strict):
+        text = f"all of {x} and {x.sum():.2f}"
+        if is_strict and x.sum() < 0:
+            raise ValueError(text)
+        return x + len(text) if is_strict else x
+
+    check_function(f, [call(rnd(i, 3), i > 3) for i in range(12)])
+    check_function(f, [call(rnd(i, 3), False) for i in range(3)], promise=ONE_ENTRY)
