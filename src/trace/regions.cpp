@@ -18,6 +18,7 @@ class Planner {
     const size_t count = trace_.values.size();
     plan_.region_of.assign(trace_.items.size(), -1);
     plan_.deferred_of.assign(trace_.items.size(), -1);
+    plan_.in_front_of.assign(trace_.items.size(), -1);
     is_excluded_.assign(trace_.items.size(), 0);
     for (int32_t item : options_.excluded) is_excluded_[item] = 1;
     is_varying_.assign(count, 0);
@@ -253,17 +254,80 @@ class Planner {
     }
   }
 
+  // Python has it before the region runs.
+  bool is_outside(ValueId id) const {
+    return id == kNoValue || is_constant(id) || value_of(id).is_pre || (is_inside_[id] != 1 && !is_deferred_value_[id]);
+  }
+
+  bool can_run_in_front(ValueId id) const {
+    const Value& value = value_of(id);
+    const std::span<const ValueId> operands = trace_.operands(id);
+    if (!std::ranges::all_of(operands, [&](ValueId operand) { return is_outside(operand); })) return false;
+    switch (value.kind) {
+      case NodeKind::InstanceDict:
+      case NodeKind::Identical:
+      case NodeKind::Distinct:
+        return true;
+      case NodeKind::Referent:  // dies with a tensor
+      case NodeKind::TensorSize:
+        return false;
+      default:
+        break;
+    }
+    const Category category = category_of(value.kind);
+    if ((category != Category::Read && category != Category::Py) || current_.has_deferred_changes) return false;
+    // Torch calls may change what is read of tensors.
+    const bool may_ask_tensor = category == Category::Py || value.kind == NodeKind::Slot;
+    return std::ranges::none_of(operands, [&](ValueId operand) {
+      return operand != kNoValue && (value_of(operand).type == ValueType::Tensor ||
+                                     (may_ask_tensor && value_of(operand).type == ValueType::Unknown));
+    });
+  }
+
+  bool can_run_in_front(const Guard& guard) const {
+    switch (guard.fact) {
+      case FactKind::Same:
+      case FactKind::Different:
+        return is_outside(guard.value) && is_outside(static_cast<ValueId>(guard.n));
+      case FactKind::Type:
+      case FactKind::Identity:
+      case FactKind::Absent:
+      case FactKind::Present:
+      case FactKind::Equal:
+        return is_outside(guard.value);
+      case FactKind::Truth:
+      case FactKind::Length:
+      case FactKind::Keys:
+      case FactKind::Code:
+        return is_outside(guard.value) && !current_.has_deferred_changes &&
+               value_of(guard.value).type != ValueType::Tensor;
+      case FactKind::TensorMeta:
+      case FactKind::TensorLike:
+        return false;
+    }
+    return false;
+  }
+
+  bool add_in_front(int32_t index, bool can_run) {
+    if (current_.tensor_node_count == 0 || !can_run) return false;
+    current_.in_front.push_back(index);
+    return true;
+  }
+
   void add_item(int32_t index) {
     const Item& item = trace_.items[index];
     if (item.guard >= 0) {
       const Guard& guard = trace_.guards[item.guard];
-      if (!value_of(guard.value).is_pre && !take_guard(index, guard)) close();
+      if (!value_of(guard.value).is_pre && !take_guard(index, guard) && !add_in_front(index, can_run_in_front(guard))) {
+        close();
+      }
       return;
     }
     const ValueId id = item.value;
     if (value_of(id).is_pre || !is_live(id)) return;
-    if (current_.tensor_node_count > 0 && category_of(value_of(id).kind) == Category::Tensor && uses_target(id))
+    if (current_.tensor_node_count > 0 && category_of(value_of(id).kind) == Category::Tensor && uses_target(id)) {
       close();
+    }
     if (is_excluded_[index] == 0 && can_run_inside(id)) {
       const bool is_start = current_.tensor_node_count == 0;
       if (is_start && !can_start_at(id)) {
@@ -275,10 +339,12 @@ class Planner {
     }
     if (current_.tensor_node_count > 0 && can_be_deferred(id)) {
       current_.deferred.push_back(index);
+      current_.has_deferred_changes |= category_of(value_of(id).kind) == Category::Mutate;
       is_deferred_value_[id] = 1;
       deferred_.push_back(id);
       return;
     }
+    if (add_in_front(index, can_run_in_front(id))) return;
     close();
   }
 
@@ -348,6 +414,9 @@ class Planner {
       std::erase_if(current_.deferred, [&](int32_t item) { return item > current_.last_item; });
       for (int32_t item : current_.deferred) plan_.deferred_of[item] = region;
       for (int32_t item : current_.guards) plan_.region_of[item] = region;
+      // What stands behind the last node is not among its nodes.
+      std::erase_if(current_.in_front, [&](int32_t item) { return item > current_.last_item; });
+      for (int32_t item : current_.in_front) plan_.in_front_of[item] = region;
       plan_.regions.push_back(std::move(current_));
     }
     for (ValueId id : inside_) is_inside_[id] = 0;

@@ -234,3 +234,69 @@ def test_numbers_that_are_tensors_leave_a_region():
         assert len({half.data_ptr() for _, half in first}) == 3
         regions = [text for entry in entries_of(report_of(tested)) for text in entry["regions"]]
         assert regions and not any("dissolved" in text for text in regions), regions
+
+
+# ---- Python between PyTorch calls
+
+
+class Flagged:
+    def __init__(self, flag, weight):
+        self.flag, self.weight = flag, weight
+
+
+@reprise_only
+def test_facts_about_python_objects_are_asked_in_front_of_a_region():
+    def f(x, items):
+        item = items.pop()
+        y = x * 2
+        y = y + 1 if item.flag else y - 1
+        return y.relu() * item.weight.sum()
+
+    seen = CountingBackend()
+    tested = reprise.compile(f, backend=seen)
+    for i, flag in enumerate([True, True, True, False, True, False, True, True]):
+        items = [[Flagged(flag, rnd(i, 2))] for _ in range(2)]
+        seen.restart()
+        assert_same(tested(rnd(i, 3), items[0]), f(rnd(i, 3), items[1]), f"call {i}")
+        assert items == [[], []]
+    assert seen.graphs == 1 and seen.operators == 5, (seen.graphs, seen.operators)
+
+
+@reprise_only
+def test_facts_that_an_effect_among_the_calls_may_change_are_asked_behind_it():
+    def f(x, items, other):
+        item = items.pop()
+        y = x * 2
+        other.flag = not other.flag
+        y = y + 1 if item.flag else y - 1
+        return y.relu() * 3
+
+    tested = reprise.compile(f, backend=CountingBackend())
+    for i, is_same in enumerate([False, False, False, True, False, True, True]):
+        results = []
+        for program in (tested, f):
+            item = Flagged(i % 3 > 0, None)
+            other = item if is_same else Flagged(True, None)
+            results.append((program(rnd(i, 3), [item], other), item.flag, other.flag))
+        assert_same(*results, f"call {i}")
+
+
+@reprise_only
+def test_facts_that_fail_in_front_of_a_region_become_branches():
+    def f(x, items, y):
+        item = items.pop()
+        y.add_(x)
+        y = y * 2
+        if item.flag == 0:
+            return y + 1
+        if item.flag == 1:
+            return y.abs().amax() + 2
+        return y - item.flag
+
+    for options in ({}, {"backend": CountingBackend()}):
+        tested = reprise.compile(f, **options)
+        for i in range(16):
+            written = [torch.ones(3), torch.ones(3)]
+            got = tested(rnd(i, 3), [Flagged(i % 4, None)], written[0])
+            want = f(rnd(i, 3), [Flagged(i % 4, None)], written[1])
+            assert_same([got, written[0]], [want, written[1]], f"call {i}")
