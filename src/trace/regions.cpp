@@ -1,6 +1,7 @@
 #include "trace/regions.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "host/torch/callables.h"
 #include "host/torch/tensor.h"
@@ -238,17 +239,38 @@ class Planner {
     return true;
   }
 
+  // Python's own state: PyTorch calls don't see it.
+  bool is_context_variable_call(ValueId id) const {
+    const std::span<const ValueId> operands = trace_.operands(id);
+    if (value_of(id).kind != NodeKind::StateCall || operands.empty() || !is_constant(operands[0])) return false;
+    PyObject* callable = plan_.constants[operands[0]];
+    return Py_IS_TYPE(callable, &PyMethodDescr_Type) && PyDescr_TYPE(callable) == &PyContextVar_Type;
+  }
+
+  bool is_change(ValueId id) const {
+    const Category category = category_of(value_of(id).kind);
+    return category == Category::Mutate || category == Category::State;
+  }
+
   // Work that may wait until the region has run: it changes Python objects only.
   bool can_be_deferred(ValueId id) const {
     const Value& value = value_of(id);
     if (is_carrier_[id] && is_computed_of_sizes(value)) return true;
+    if (value.kind == NodeKind::InstanceDict) return true;
     switch (category_of(value.kind)) {
       case Category::Alloc:
         return value.kind != NodeKind::Iterator && value.kind != NodeKind::Generator &&
                !(value.kind == NodeKind::Object && value.n != 0);
       case Category::Mutate:
+        // What the recorded call did to an object of its own it will do again.
+        if (value.kind == NodeKind::MutatorCall || value.kind == NodeKind::DeleteItem ||
+            value.kind == NodeKind::DeleteAttribute) {
+          return find_allocation(trace_, trace_.operands(id)[0]) != kNoValue;
+        }
         return value.kind == NodeKind::ListAppend || value.kind == NodeKind::SetAttribute ||
                value.kind == NodeKind::SetItem || value.kind == NodeKind::SetCell;
+      case Category::State:
+        return is_context_variable_call(id);
       default:
         return false;
     }
@@ -303,9 +325,28 @@ class Planner {
                value_of(guard.value).type != ValueType::Tensor;
       case FactKind::TensorMeta:
       case FactKind::TensorLike:
-        return false;
+        // Writing in place may make a tensor require grad.
+        return is_outside(guard.value) && !current_.has_writes;
     }
     return false;
+  }
+
+  // A torch node that may write to its operands.
+  bool may_write(ValueId id) const {
+    const Value& value = value_of(id);
+    constexpr int32_t kFirstInPlace = 13;  // NB_INPLACE_ADD
+    switch (value.kind) {
+      case NodeKind::TensorSetItem:
+        return true;
+      case NodeKind::TensorBinary:
+        return value.n >= kFirstInPlace;
+      case NodeKind::TensorCall: {
+        const std::string_view name = host::classify_torch_callable(plan_.constants[trace_.operands(id)[0]]).name;
+        return name.ends_with('_') || name.find("_.") != std::string_view::npos || value.object != nullptr;
+      }
+      default:
+        return false;
+    }
   }
 
   bool add_in_front(int32_t index, bool can_run) {
@@ -321,6 +362,11 @@ class Planner {
       if (!value_of(guard.value).is_pre && !take_guard(index, guard) && !add_in_front(index, can_run_in_front(guard))) {
         close();
       }
+      // The guard has passed where something behind it runs.
+      const bool is_fixed = guard.fact == FactKind::Identity || guard.fact == FactKind::Equal;
+      const Value& value = value_of(guard.value);
+      if (is_fixed && !value.is_pre && !value.varies && is_inside_[guard.value] == 0)
+        plan_.constants[guard.value] = guard.object;
       return;
     }
     const ValueId id = item.value;
@@ -339,7 +385,7 @@ class Planner {
     }
     if (current_.tensor_node_count > 0 && can_be_deferred(id)) {
       current_.deferred.push_back(index);
-      current_.has_deferred_changes |= category_of(value_of(id).kind) == Category::Mutate;
+      current_.has_deferred_changes |= is_change(id);
       is_deferred_value_[id] = 1;
       deferred_.push_back(id);
       return;
@@ -380,6 +426,7 @@ class Planner {
     }
     current_.last_item = index;
     current_.tensor_node_count += category_of(value.kind) == Category::Tensor;
+    current_.has_writes |= may_write(id);
   }
 
   void take_operand(ValueId id) {

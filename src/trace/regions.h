@@ -37,6 +37,7 @@ struct Region {
   int32_t snapshot = -1;
   int32_t tensor_node_count = 0;
   bool has_deferred_changes = false;  // of Python objects
+  bool has_writes = false;            // of its nodes, to tensors
 };
 
 /// A list, or a tuple with tensors in it, that existed before the trace: regions make it of its elements.

@@ -1,5 +1,8 @@
 """Regions: what must be one graph of a custom backend, with every PyTorch call of the program in it."""
 
+import collections
+import contextvars
+
 import pytest
 import torch
 from twins import IS_REPRISE, assert_same, reprise_only, rnd
@@ -300,3 +303,81 @@ def test_facts_that_fail_in_front_of_a_region_become_branches():
             got = tested(rnd(i, 3), [Flagged(i % 4, None)], written[0])
             want = f(rnd(i, 3), [Flagged(i % 4, None)], written[1])
             assert_same([got, written[0]], [want, written[1]], f"call {i}")
+
+
+LEVEL = contextvars.ContextVar("level", default=0)
+
+
+def context_variable(x):
+    y = x * 2
+    token = LEVEL.set(3)
+    y = y + LEVEL.get()
+    LEVEL.reset(token)
+    return y.relu()
+
+
+def own_containers(x):
+    y, found = x * 2, {"a": 1, "b": 2}
+    found.setdefault("c", y)
+    y = y + 1
+    found.update(d=y)
+    del found["a"]
+    order = collections.OrderedDict(found)
+    order.move_to_end("b")
+    y = y * 3
+    order["e"] = order.pop("d") + y
+    return order, y.relu()
+
+
+def named_results(x):
+    best, top = x.max(1), torch.topk(x, 2)
+    return best.values + 1, best.indices * 2, torch.sort(x).values + top.values.sum(), top.indices + 1
+
+
+def results_that_are_none(x):
+    weight, bias = torch.ones(3), torch.zeros(3)
+    found = torch._transform_bias_rescale_qkv if x is None else None
+    out, *rest = torch.native_layer_norm(x, [3], weight, bias, 1e-5)
+    mean = torch.ops.aten.native_layer_norm_backward(out, x, [3], rest[0], rest[1], weight, bias, [True, False, False])
+    return mean[0] + 1 if mean[1] is None and found is None else mean
+
+
+def attributes_of_new_tensors(x):
+    y = torch.zeros_like(x)
+    y.label = "new"
+    z = y.copy_(x) * 2
+    return z.relu(), y.label
+
+
+PYTHON = [context_variable, own_containers, named_results, results_that_are_none]
+
+
+@reprise_only
+@pytest.mark.parametrize("f", PYTHON, ids=lambda f: f.__name__)
+def test_python_that_torch_calls_do_not_see_does_not_end_a_region(f):
+    check_whole(f, lambda i: (rnd(i, 3, 3),))
+
+
+@reprise_only
+def test_attributes_of_new_tensors_are_those_of_eager():
+    tested = reprise.compile(attributes_of_new_tensors, backend=CountingBackend())
+    for i in range(5):
+        assert_same(tested(rnd(i, 3)), attributes_of_new_tensors(rnd(i, 3)), f"call {i}")
+
+
+@reprise_only
+def test_a_late_number_that_a_fact_fixes_is_a_constant_of_a_region():
+    def f(x, items):
+        item = items.pop()
+        y = x * 2
+        if item.flag == 3:
+            y = y + item.flag
+        return torch.nn.functional.gelu(y, approximate=item.weight)
+
+    seen = CountingBackend()
+    tested = reprise.compile(f, backend=seen)
+    for i, flag in enumerate([3, 3, 3, 4, 3, 5, 3]):
+        kind = "tanh" if i != 4 else "none"
+        seen.restart()
+        assert_same(tested(rnd(i, 3), [Flagged(flag, kind)]), f(rnd(i, 3), [Flagged(flag, kind)]), f"call {i}")
+    assert seen.graphs == 1 and seen.operators == 3, (seen.graphs, seen.operators)
