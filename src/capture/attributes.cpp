@@ -7,6 +7,9 @@
 #include <iterator>
 #include <string_view>
 
+#include <Python.h>
+#include <structmember.h>
+
 #include "base/check.h"
 #include "capture/names.h"
 #include "capture/recorder.h"
@@ -185,7 +188,30 @@ Outcome Recorder::bind_descriptor(PyObject* descriptor, Operand o, Operand* out,
   return Outcome::Done;
 }
 
+namespace {
+
+/// Which element of a named tuple that C code defines the member is, or -1.
+Py_ssize_t find_field(PyObject* descriptor, PyObject* o) {
+  if (!PyTuple_Check(o) || Py_TYPE(descriptor) != &PyMemberDescr_Type || PyDescr_TYPE(descriptor) != Py_TYPE(o))
+    return -1;
+  const Py_ssize_t offset = reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member->offset;
+  const auto first = static_cast<Py_ssize_t>(offsetof(PyTupleObject, ob_item));
+  const auto size = static_cast<Py_ssize_t>(sizeof(PyObject*));
+  if (offset < first || (offset - first) % size != 0) return -1;
+  const Py_ssize_t index = (offset - first) / size;
+  return index < PyTuple_GET_SIZE(o) ? index : -1;
+}
+
+}  // namespace
+
 Outcome Recorder::read_slot(PyObject* descriptor, Operand o, Operand* out) {
+  // torch.max(x, 0).values
+  const Py_ssize_t field = find_field(descriptor, o.object);
+  std::vector<ValueId> ids;
+  if (field >= 0 && o.id >= 0 && trace_->category(o.id) == trace::Category::Tensor && element_ids(o, &ids)) {
+    *out = {Py_NewRef(PyTuple_GET_ITEM(o.object, field)), ids[field]};
+    return Outcome::Done;
+  }
   HeapObject* object = heap_of(o);
   if (object == nullptr) return Outcome::Stop;
   // One that is made for each call (an argument, a cell's contents that changes) would never be the same again.

@@ -263,6 +263,10 @@ Outcome Recorder::remove_from_dict(Operand dict, Operand key) {
 }
 
 ValueId Recorder::read_element(Operand sequence, Py_ssize_t i, PyObject* element) {
+  const trace::Value& value = trace_->values[sequence.id];
+  // Which results are not there follows from the arguments' metadata, too.
+  if (element == Py_None && value.kind == NodeKind::TensorCall && !value.runs_python && !value.is_tainted)
+    return constant_id(Py_None);
   ValueId id = emit(NodeKind::SequenceItem, {sequence.id}, nullptr, static_cast<int32_t>(i));
   if (id < 0) return id;
   Facts& known = facts_[id];

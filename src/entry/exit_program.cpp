@@ -42,6 +42,9 @@ class ExitBuilder {
     } else if (item < 0) {
       snapshot_ = entry.region_plan().regions[-2 - item].snapshot;
       bound_ = trace_.snapshots[snapshot_].item;
+    } else if (const int32_t region = entry.region_plan().region_in_front_of(item); region >= 0) {
+      snapshot_ = entry.region_plan().regions[region].snapshot;
+      bound_ = trace_.snapshots[snapshot_].item;
     } else if (const int32_t guard = trace_.items[item].guard; guard >= 0) {
       snapshot_ = trace_.guards[guard].snapshot;
       bound_ = trace_.snapshots[snapshot_].item;

@@ -209,7 +209,7 @@ class EntryBuilder {
       step.kind = static_cast<uint8_t>(guard.fact);
       step.slot = slot_of(guard.value);
       step.object = guard.object;
-      step.snapshot = guard.snapshot;
+      step.snapshot = snapshot_of(index, guard.snapshot);
       const bool compares = guard.fact == FactKind::Same || guard.fact == FactKind::Different;
       step.n = compares ? slot_of(static_cast<ValueId>(guard.n)) : static_cast<int32_t>(guard.n);
     } else {
@@ -218,7 +218,7 @@ class EntryBuilder {
       step.kind = static_cast<uint8_t>(value.kind);
       step.n = value.n;
       step.object = value.object;
-      step.snapshot = value.snapshot;
+      step.snapshot = snapshot_of(index, value.snapshot);
       const std::span<const ValueId> operands = trace_.operands(item.value);
       step.operands = static_cast<uint32_t>(entry_->operands_.size());
       step.operand_count = static_cast<uint32_t>(operands.size());
@@ -232,6 +232,12 @@ class EntryBuilder {
     }
     entry_->steps_.push_back(step);
     return true;
+  }
+
+  // What runs in front of a region exits in front of it.
+  int32_t snapshot_of(int32_t item, int32_t own) const {
+    const int32_t region = entry_->plan_.region_in_front_of(item);
+    return region < 0 ? own : entry_->plan_.regions[region].snapshot;
   }
 
   // What is used last at `index` dies behind the step that was added last.

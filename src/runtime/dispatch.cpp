@@ -38,13 +38,10 @@ struct Continuation {
   std::unique_ptr<BranchRecording> recording = nullptr;
 };
 
-// A region that a guard inside it refuses is left in front of its first node, not in front of the guard.
-int32_t branch_key(const ExitInfo& info) { return info.kind == ExitKind::Region ? -2 - info.guard : info.guard; }
-
 // `place` is that of the branch behind the guard; it lives as long as the entry.
 bool find_branch(void* data, entry::Entry& entry, const ExitInfo& info, std::span<PyObject* const> args) {
   Continuation& continuation = *static_cast<Continuation*>(data);
-  Place* place = continuation.entry.find_branch(branch_key(info));
+  Place* place = continuation.entry.find_branch(info.guard, info.snapshot);
   if (place == nullptr) return false;
   continuation.branch = find_entry(*place, nullptr, entry.trace().globals, args.data(), *continuation.branch_state);
   if (!continuation.branch) {
@@ -81,9 +78,9 @@ std::string describe_exit(const trace::Trace& trace, const ExitInfo& info) {
 // An exit taken often becomes a path of its own, from all of its frames; where that fails, entries at its boundary.
 void plan_after_late_guard(Continuation& continuation, const trace::Trace& trace, const ExitInfo& info) {
   CompileContext& context = continuation.context;
-  Place* branch = continuation.entry.find_branch(branch_key(info));
+  Place* branch = continuation.entry.find_branch(info.guard, info.snapshot);
   if (branch == nullptr && continuation.entry.entry().statistics.guard_exits[info.guard] >= kLateGuardPatience) {
-    branch = continuation.entry.make_branch(branch_key(info));
+    branch = continuation.entry.make_branch(info.guard, info.snapshot);
     if (branch != nullptr) {
       branch->want_recording("behind the guard " + trace::describe_guard(trace, trace.guards[info.guard]) + " at " +
                              trace::describe_place(trace.frame_states[trace.snapshots[info.snapshot].frame]));

@@ -66,20 +66,21 @@ void PublishedEntry::renew(std::unique_ptr<entry::Entry> entry) {
   if (place_ != nullptr) place_->update_dispatcher();
 }
 
-Place* PublishedEntry::find_branch(int32_t guard) const {
+Place* PublishedEntry::find_branch(int32_t guard, int32_t snapshot) const {
   for (const Branch& branch : branches_) {
-    if (branch.guard == guard) return branch.place.get();
+    if (branch.guard == guard && branch.snapshot == snapshot) return branch.place.get();
   }
   return nullptr;
 }
 
-Place* PublishedEntry::make_branch(int32_t guard) {
+Place* PublishedEntry::make_branch(int32_t guard, int32_t snapshot) {
   if (place_ == nullptr) return nullptr;
   CompileContext& context = place_->context();
   if (context.branch_count >= kMaxBranches) return nullptr;
   ++context.branch_count;
   branches_.push_back(
-      {guard, std::unique_ptr<Place>(new Place(place_->owner_, Place::kBranchUnit, context.take_place_serial()))});
+      {guard, snapshot,
+       std::unique_ptr<Place>(new Place(place_->owner_, Place::kBranchUnit, context.take_place_serial()))});
   return branches_.back().place.get();
 }
 

@@ -56,12 +56,13 @@ class PublishedEntry {
   /// that the guard refused.
   struct Branch {
     int32_t guard;
+    int32_t snapshot;  // where it begins: in front of the guard, or of a region
     std::unique_ptr<Place> place;
   };
   const std::vector<Branch>& branches() const { return branches_; }
-  Place* find_branch(int32_t guard) const;
+  Place* find_branch(int32_t guard, int32_t snapshot) const;
   /// Null: the context has too many branches, or the entry is out of service.
-  Place* make_branch(int32_t guard);
+  Place* make_branch(int32_t guard, int32_t snapshot);
   int32_t depth = 0;            // runs under way
   bool is_end_planned = false;  // the places behind its end have been made
 

@@ -160,6 +160,8 @@ class Analysis {
     const int32_t item = trace_.values[id].item;
     return regions_ != nullptr && item >= 0 && regions_->deferred_of[item] >= 0;
   }
+  // It exits to the region's snapshot, which is there until the region has run.
+  bool is_in_front(int32_t item) const { return regions_ != nullptr && regions_->region_in_front_of(item) >= 0; }
   int32_t position_of(int32_t item) const { return regions_ == nullptr ? item : regions_->position_of(item); }
 
   // ---- phase 1
@@ -171,7 +173,7 @@ class Analysis {
         if (trace_.values[guard.value].is_pre || is_inside_region(item)) continue;
         mark_live(guard.value);
         if (guard.fact == FactKind::Same || guard.fact == FactKind::Different) mark_live(static_cast<ValueId>(guard.n));
-        follow_snapshot(guard.snapshot);
+        if (!is_in_front(static_cast<int32_t>(&item - trace_.items.data()))) follow_snapshot(guard.snapshot);
         continue;
       }
       switch (trace_.category(item.value)) {
@@ -266,7 +268,7 @@ class Analysis {
     }
     for (ValueId operand : trace_.operands(id)) mark_live(operand);
     for_each_mutation(id, [&](ValueId mutation) { mark_live(mutation); });
-    follow_snapshot(value.snapshot);
+    if (!is_in_front(value.item)) follow_snapshot(value.snapshot);
   }
 
   void expand_followed(ValueId id) {
@@ -314,7 +316,7 @@ class Analysis {
         note_use(guard.value, position);
         if (guard.fact == FactKind::Same || guard.fact == FactKind::Different)
           note_use(static_cast<ValueId>(guard.n), position);
-        uses.push_back({position, guard.snapshot, trace_.snapshots[guard.snapshot].item});
+        if (!is_in_front(position)) uses.push_back({position, guard.snapshot, trace_.snapshots[guard.snapshot].item});
       } else if (const Region* region = find_region(item.value)) {
         if (region->first_item != position) continue;
         for (ValueId input : region->tensors) note_use(input, region->last_item);
@@ -327,7 +329,7 @@ class Analysis {
         for (ValueId operand : trace_.operands(item.value)) note_use(operand, position);
         note_use(item.value, position);
         // An error exit shows all that happened before, also within the instruction that raised.
-        if (trace_.values[item.value].snapshot >= 0)
+        if (trace_.values[item.value].snapshot >= 0 && !is_in_front(position))
           uses.push_back({position, trace_.values[item.value].snapshot, position});
       }
     }

@@ -1,6 +1,7 @@
 #include "trace/regions.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "host/torch/callables.h"
 #include "host/torch/tensor.h"
@@ -18,6 +19,7 @@ class Planner {
     const size_t count = trace_.values.size();
     plan_.region_of.assign(trace_.items.size(), -1);
     plan_.deferred_of.assign(trace_.items.size(), -1);
+    plan_.in_front_of.assign(trace_.items.size(), -1);
     is_excluded_.assign(trace_.items.size(), 0);
     for (int32_t item : options_.excluded) is_excluded_[item] = 1;
     is_varying_.assign(count, 0);
@@ -239,33 +241,141 @@ class Planner {
     return true;
   }
 
+  // Python's own state: PyTorch calls don't see it.
+  bool is_context_variable_call(ValueId id) const {
+    const std::span<const ValueId> operands = trace_.operands(id);
+    if (value_of(id).kind != NodeKind::StateCall || operands.empty() || !is_constant(operands[0])) return false;
+    PyObject* callable = plan_.constants[operands[0]];
+    return Py_IS_TYPE(callable, &PyMethodDescr_Type) && PyDescr_TYPE(callable) == &PyContextVar_Type;
+  }
+
+  bool is_change(ValueId id) const {
+    const Category category = category_of(value_of(id).kind);
+    return category == Category::Mutate || category == Category::State;
+  }
+
   // Work that may wait until the region has run: it changes Python objects only.
   bool can_be_deferred(ValueId id) const {
     const Value& value = value_of(id);
     if (is_carrier_[id] && is_computed_of_sizes(value)) return true;
+    if (value.kind == NodeKind::InstanceDict) return true;
     switch (category_of(value.kind)) {
       case Category::Alloc:
         return value.kind != NodeKind::Iterator && value.kind != NodeKind::Generator &&
                !(value.kind == NodeKind::Object && value.n != 0);
       case Category::Mutate:
+        // What the recorded call did to an object of its own it will do again.
+        if (value.kind == NodeKind::MutatorCall || value.kind == NodeKind::DeleteItem ||
+            value.kind == NodeKind::DeleteAttribute) {
+          return find_allocation(trace_, trace_.operands(id)[0]) != kNoValue;
+        }
         return value.kind == NodeKind::ListAppend || value.kind == NodeKind::SetAttribute ||
                value.kind == NodeKind::SetItem || value.kind == NodeKind::SetCell;
+      case Category::State:
+        return is_context_variable_call(id);
       default:
         return false;
     }
+  }
+
+  // Python has it before the region runs.
+  bool is_outside(ValueId id) const {
+    return id == kNoValue || is_constant(id) || value_of(id).is_pre || (is_inside_[id] != 1 && !is_deferred_value_[id]);
+  }
+
+  bool can_run_in_front(ValueId id) const {
+    const Value& value = value_of(id);
+    const std::span<const ValueId> operands = trace_.operands(id);
+    if (!std::ranges::all_of(operands, [&](ValueId operand) { return is_outside(operand); })) return false;
+    switch (value.kind) {
+      case NodeKind::InstanceDict:
+      case NodeKind::Identical:
+      case NodeKind::Distinct:
+        return true;
+      case NodeKind::Referent:  // dies with a tensor
+      case NodeKind::TensorSize:
+        return false;
+      default:
+        break;
+    }
+    const Category category = category_of(value.kind);
+    if ((category != Category::Read && category != Category::Py) || current_.has_deferred_changes) return false;
+    // Torch calls may change what is read of tensors.
+    const bool may_ask_tensor = category == Category::Py || value.kind == NodeKind::Slot;
+    return std::ranges::none_of(operands, [&](ValueId operand) {
+      return operand != kNoValue && (value_of(operand).type == ValueType::Tensor ||
+                                     (may_ask_tensor && value_of(operand).type == ValueType::Unknown));
+    });
+  }
+
+  bool can_run_in_front(const Guard& guard) const {
+    switch (guard.fact) {
+      case FactKind::Same:
+      case FactKind::Different:
+        return is_outside(guard.value) && is_outside(static_cast<ValueId>(guard.n));
+      case FactKind::Type:
+      case FactKind::Identity:
+      case FactKind::Absent:
+      case FactKind::Present:
+      case FactKind::Equal:
+        return is_outside(guard.value);
+      case FactKind::Truth:
+      case FactKind::Length:
+      case FactKind::Keys:
+      case FactKind::Code:
+        return is_outside(guard.value) && !current_.has_deferred_changes &&
+               value_of(guard.value).type != ValueType::Tensor;
+      case FactKind::TensorMeta:
+      case FactKind::TensorLike:
+        // Writing in place may make a tensor require grad.
+        return is_outside(guard.value) && !current_.has_writes;
+    }
+    return false;
+  }
+
+  // A torch node that may write to its operands.
+  bool may_write(ValueId id) const {
+    const Value& value = value_of(id);
+    constexpr int32_t kFirstInPlace = 13;  // NB_INPLACE_ADD
+    switch (value.kind) {
+      case NodeKind::TensorSetItem:
+        return true;
+      case NodeKind::TensorBinary:
+        return value.n >= kFirstInPlace;
+      case NodeKind::TensorCall: {
+        const std::string_view name = host::classify_torch_callable(plan_.constants[trace_.operands(id)[0]]).name;
+        return name.ends_with('_') || name.find("_.") != std::string_view::npos || value.object != nullptr;
+      }
+      default:
+        return false;
+    }
+  }
+
+  bool add_in_front(int32_t index, bool can_run) {
+    if (current_.tensor_node_count == 0 || !can_run) return false;
+    current_.in_front.push_back(index);
+    return true;
   }
 
   void add_item(int32_t index) {
     const Item& item = trace_.items[index];
     if (item.guard >= 0) {
       const Guard& guard = trace_.guards[item.guard];
-      if (!value_of(guard.value).is_pre && !take_guard(index, guard)) close();
+      if (!value_of(guard.value).is_pre && !take_guard(index, guard) && !add_in_front(index, can_run_in_front(guard))) {
+        close();
+      }
+      // The guard has passed where something behind it runs.
+      const bool is_fixed = guard.fact == FactKind::Identity || guard.fact == FactKind::Equal;
+      const Value& value = value_of(guard.value);
+      if (is_fixed && !value.is_pre && !value.varies && is_inside_[guard.value] == 0)
+        plan_.constants[guard.value] = guard.object;
       return;
     }
     const ValueId id = item.value;
     if (value_of(id).is_pre || !is_live(id)) return;
-    if (current_.tensor_node_count > 0 && category_of(value_of(id).kind) == Category::Tensor && uses_target(id))
+    if (current_.tensor_node_count > 0 && category_of(value_of(id).kind) == Category::Tensor && uses_target(id)) {
       close();
+    }
     if (is_excluded_[index] == 0 && can_run_inside(id)) {
       const bool is_start = current_.tensor_node_count == 0;
       if (is_start && !can_start_at(id)) {
@@ -277,10 +387,12 @@ class Planner {
     }
     if (current_.tensor_node_count > 0 && can_be_deferred(id)) {
       current_.deferred.push_back(index);
+      current_.has_deferred_changes |= is_change(id);
       is_deferred_value_[id] = 1;
       deferred_.push_back(id);
       return;
     }
+    if (add_in_front(index, can_run_in_front(id))) return;
     close();
   }
 
@@ -316,6 +428,7 @@ class Planner {
     }
     current_.last_item = index;
     current_.tensor_node_count += category_of(value.kind) == Category::Tensor;
+    current_.has_writes |= may_write(id);
   }
 
   void take_operand(ValueId id) {
@@ -350,6 +463,9 @@ class Planner {
       std::erase_if(current_.deferred, [&](int32_t item) { return item > current_.last_item; });
       for (int32_t item : current_.deferred) plan_.deferred_of[item] = region;
       for (int32_t item : current_.guards) plan_.region_of[item] = region;
+      // What stands behind the last node is not among its nodes.
+      std::erase_if(current_.in_front, [&](int32_t item) { return item > current_.last_item; });
+      for (int32_t item : current_.in_front) plan_.in_front_of[item] = region;
       plan_.regions.push_back(std::move(current_));
     }
     for (ValueId id : inside_) is_inside_[id] = 0;

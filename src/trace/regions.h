@@ -7,6 +7,9 @@
 // happened: the frames of `snapshot`, in front of its first node, go on in CPython, which raises where eager raises. So
 // a region begins at a node whose snapshot is exact.
 //
+// Reads of Python objects, and facts about them, that need nothing of the region and that nothing deferred changes run
+// *in front* of it: where such a fact does not hold, nothing has happened, and the same frames go on.
+//
 // What follows from the sizes of tensors (numbers, tuples of them) is computed inside, too, by every region that needs
 // it, and so are the facts about it: code is made for given sizes, so they are decided when it is made.
 //
@@ -27,11 +30,14 @@ struct Region {
   std::vector<ValueId> tensors;   // from outside; by first use
   std::vector<ValueId> numbers;   // from outside: numbers and tuples of pre ones, not known from the guards
   std::vector<int32_t> deferred;  // items that run behind it
+  std::vector<int32_t> in_front;  // items among its nodes that run in front of it
   std::vector<int32_t> guards;    // items, facts about sizes: they hold or not where code is made
   int32_t first_item = -1;
   int32_t last_item = -1;
   int32_t snapshot = -1;
   int32_t tensor_node_count = 0;
+  bool has_deferred_changes = false;  // of Python objects
+  bool has_writes = false;            // of its nodes, to tensors
 };
 
 /// A list, or a tuple with tensors in it, that existed before the trace: regions make it of its elements.
@@ -44,8 +50,13 @@ struct RegionPlan {
   std::vector<Region> regions;
   std::vector<int32_t> region_of;    // by item: the region it runs in, or -1
   std::vector<int32_t> deferred_of;  // by item: the region it runs behind, or -1
+  std::vector<int32_t> in_front_of;  // by item: the region among whose nodes it stands and in front of which it runs
   std::vector<PyObject*> constants;  // by value: what the entry guards (or the value itself) say it is; borrowed
   std::unordered_map<ValueId, Gathered> gathered;
+
+  int32_t region_in_front_of(int32_t item) const {
+    return static_cast<size_t>(item) < in_front_of.size() ? in_front_of[item] : -1;
+  }
 
   /// Where an item's work is done: the last item of its region, or itself.
   int32_t position_of(int32_t item) const {

@@ -1,5 +1,8 @@
 """Regions: what must be one graph of a custom backend, with every PyTorch call of the program in it."""
 
+import collections
+import contextvars
+
 import pytest
 import torch
 from twins import IS_REPRISE, assert_same, reprise_only, rnd
@@ -234,3 +237,147 @@ def test_numbers_that_are_tensors_leave_a_region():
         assert len({half.data_ptr() for _, half in first}) == 3
         regions = [text for entry in entries_of(report_of(tested)) for text in entry["regions"]]
         assert regions and not any("dissolved" in text for text in regions), regions
+
+
+# ---- Python between PyTorch calls
+
+
+class Flagged:
+    def __init__(self, flag, weight):
+        self.flag, self.weight = flag, weight
+
+
+@reprise_only
+def test_facts_about_python_objects_are_asked_in_front_of_a_region():
+    def f(x, items):
+        item = items.pop()
+        y = x * 2
+        y = y + 1 if item.flag else y - 1
+        return y.relu() * item.weight.sum()
+
+    seen = CountingBackend()
+    tested = reprise.compile(f, backend=seen)
+    for i, flag in enumerate([True, True, True, False, True, False, True, True]):
+        items = [[Flagged(flag, rnd(i, 2))] for _ in range(2)]
+        seen.restart()
+        assert_same(tested(rnd(i, 3), items[0]), f(rnd(i, 3), items[1]), f"call {i}")
+        assert items == [[], []]
+    assert seen.graphs == 1 and seen.operators == 5, (seen.graphs, seen.operators)
+
+
+@reprise_only
+def test_facts_that_an_effect_among_the_calls_may_change_are_asked_behind_it():
+    def f(x, items, other):
+        item = items.pop()
+        y = x * 2
+        other.flag = not other.flag
+        y = y + 1 if item.flag else y - 1
+        return y.relu() * 3
+
+    tested = reprise.compile(f, backend=CountingBackend())
+    for i, is_same in enumerate([False, False, False, True, False, True, True]):
+        results = []
+        for program in (tested, f):
+            item = Flagged(i % 3 > 0, None)
+            other = item if is_same else Flagged(True, None)
+            results.append((program(rnd(i, 3), [item], other), item.flag, other.flag))
+        assert_same(*results, f"call {i}")
+
+
+@reprise_only
+def test_facts_that_fail_in_front_of_a_region_become_branches():
+    def f(x, items, y):
+        item = items.pop()
+        y.add_(x)
+        y = y * 2
+        if item.flag == 0:
+            return y + 1
+        if item.flag == 1:
+            return y.abs().amax() + 2
+        return y - item.flag
+
+    for options in ({}, {"backend": CountingBackend()}):
+        tested = reprise.compile(f, **options)
+        for i in range(16):
+            written = [torch.ones(3), torch.ones(3)]
+            got = tested(rnd(i, 3), [Flagged(i % 4, None)], written[0])
+            want = f(rnd(i, 3), [Flagged(i % 4, None)], written[1])
+            assert_same([got, written[0]], [want, written[1]], f"call {i}")
+
+
+LEVEL = contextvars.ContextVar("level", default=0)
+
+
+def context_variable(x):
+    y = x * 2
+    token = LEVEL.set(3)
+    y = y + LEVEL.get()
+    LEVEL.reset(token)
+    return y.relu()
+
+
+def own_containers(x):
+    y, found = x * 2, {"a": 1, "b": 2}
+    found.setdefault("c", y)
+    y = y + 1
+    found.update(d=y)
+    del found["a"]
+    order = collections.OrderedDict(found)
+    order.move_to_end("b")
+    y = y * 3
+    order["e"] = order.pop("d") + y
+    return order, y.relu()
+
+
+def named_results(x):
+    best, top = x.max(1), torch.topk(x, 2)
+    return best.values + 1, best.indices * 2, torch.sort(x).values + top.values.sum(), top.indices + 1
+
+
+def results_that_are_none(x):
+    weight, bias = torch.ones(3), torch.zeros(3)
+    found = torch._transform_bias_rescale_qkv if x is None else None
+    out, *rest = torch.native_layer_norm(x, [3], weight, bias, 1e-5)
+    mean = torch.ops.aten.native_layer_norm_backward(out, x, [3], rest[0], rest[1], weight, bias, [True, False, False])
+    return mean[0] + 1 if mean[1] is None and found is None else mean
+
+
+def attributes_of_new_tensors(x):
+    y = torch.zeros_like(x)
+    y.label = "new"
+    z = y.copy_(x) * 2
+    return z.relu(), y.label
+
+
+PYTHON = [context_variable, own_containers, named_results, results_that_are_none]
+
+
+@reprise_only
+@pytest.mark.parametrize("f", PYTHON, ids=lambda f: f.__name__)
+def test_python_that_torch_calls_do_not_see_does_not_end_a_region(f):
+    check_whole(f, lambda i: (rnd(i, 3, 3),))
+
+
+@reprise_only
+def test_attributes_of_new_tensors_are_those_of_eager():
+    tested = reprise.compile(attributes_of_new_tensors, backend=CountingBackend())
+    for i in range(5):
+        assert_same(tested(rnd(i, 3)), attributes_of_new_tensors(rnd(i, 3)), f"call {i}")
+
+
+@reprise_only
+def test_a_late_number_that_a_fact_fixes_is_a_constant_of_a_region():
+    def f(x, items):
+        item = items.pop()
+        y = x * 2
+        if item.flag == 3:
+            y = y + item.flag
+        return torch.nn.functional.gelu(y, approximate=item.weight)
+
+    seen = CountingBackend()
+    tested = reprise.compile(f, backend=seen)
+    for i, flag in enumerate([3, 3, 3, 4, 3, 5, 3]):
+        kind = "tanh" if i != 4 else "none"
+        seen.restart()
+        assert_same(tested(rnd(i, 3), [Flagged(flag, kind)]), f(rnd(i, 3), [Flagged(flag, kind)]), f"call {i}")
+    assert seen.graphs == 1 and seen.operators == 3, (seen.graphs, seen.operators)
