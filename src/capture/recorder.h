@@ -52,6 +52,7 @@ struct Facts {
   bool is_meta_tainted = false;  // tensors: metadata depends on data (nonzero and what is computed from it)
   bool is_code_known = false;    // functions: guarded by Code
   bool is_type_guarded = false;  // constants: the type is a fact of its own (modules)
+  bool is_new = false;           // tensors: a torch call of the trace made this object
   bool is_repeated = false;      // of a call that is executed again each time: nothing follows from its arguments
   ValueId defaults = kNoValue;   // functions: their __defaults__ and __kwdefaults__, once read
   ValueId keyword_defaults = kNoValue;

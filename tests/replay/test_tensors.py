@@ -686,8 +686,11 @@ def test_attributes_of_a_new_tensor_are_its_own():
             like = torch.zeros_like(x)
             like.mark = "other"
             holder.count += 1
+            same, other = cache.to(cache.device), cache.to(torch.float64)
+            other.mark = same.mark + "2"
+            holder.copies += 1
             cache[0].copy_(x)
-            return cache.sum(0) + holder.count, cache.mark + like.mark, hasattr(like, "copies")
+            return cache.sum(0) + holder.count, same.mark + like.mark + other.mark, hasattr(like, "copies")
 
         return f
 
