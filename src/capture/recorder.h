@@ -269,6 +269,7 @@ class Recorder {
   bool fix_slice(Operand k);
   Outcome replace_slice(Operand c, Operand k, Operand value);
   bool is_meta_tainted(Operand o);
+  bool are_parts_tainted(ValueId sequence);
   /// The same where the value of a number does not decide about the result, only its type.
   bool is_operand_tainted(Operand o);
   Outcome finish_torch_result(NodeKind kind, std::span<const ValueId> operands, PyObject* object, int32_t n,

@@ -109,9 +109,11 @@ bool Recorder::is_meta_tainted(Operand o) {
   if (o.object != Py_None && is_of_numpy(o.object)) return true;
   if (is_index_or_float(o.object))
     return !is_pre(o.id) && !trace_->values[o.id].varies;  // a late number may decide about a shape
-  if (PyTuple_Check(o.object) || PyList_Check(o.object) || PySlice_Check(o.object)) {
-    HeapObject* object = facts_[o.id].heap;
-    if (object == nullptr) return false;
+  return (PyTuple_Check(o.object) || PyList_Check(o.object) || PySlice_Check(o.object)) && are_parts_tainted(o.id);
+}
+
+bool Recorder::are_parts_tainted(ValueId sequence) {
+  if (const HeapObject* object = facts_[sequence].heap; object != nullptr) {
     for (ValueId id : object->elements) {
       if (id < 0 || is_constant(id)) continue;
       if (facts_[id].is_meta_tainted || facts_[id].is_repeated) return true;
@@ -119,7 +121,8 @@ bool Recorder::is_meta_tainted(Operand o) {
       if (!is_pre(id) && !trace_->values[id].varies &&
           (type == &PyLong_Type || type == &PyFloat_Type || type == nullptr))
         return true;
-      if (facts_[id].heap != nullptr && type == &PyTuple_Type && is_meta_tainted({Py_None, id})) return true;
+      const bool has_parts = type == &PyTuple_Type || type == &PyList_Type || type == &PySlice_Type;
+      if (facts_[id].heap != nullptr && has_parts && are_parts_tainted(id)) return true;
     }
   }
   return false;
