@@ -20,7 +20,7 @@ HeapObject* Recorder::heap_of(Operand o) {
   if (o.id < 0) return nullptr;
   if (HeapObject* known = facts_[o.id].heap) return known;
   if (!is_pre(o.id) && host::is_tensor(o.object)) {  // rule 4
-    HeapObject* object = heap_.make(o.id, false, nullptr);
+    HeapObject* object = heap_.make(o.id, facts_[o.id].is_new, nullptr);
     facts_[o.id].heap = object;
     return object;
   }

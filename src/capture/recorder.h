@@ -54,6 +54,7 @@ struct Facts {
   bool is_meta_tainted = false;  // tensors: metadata depends on data (nonzero and what is computed from it)
   bool is_code_known = false;    // functions: guarded by Code
   bool is_type_guarded = false;  // constants: the type is a fact of its own (modules)
+  bool is_new = false;           // tensors: a torch call of the trace made this object
   bool is_repeated = false;      // of a call that is executed again each time: nothing follows from its arguments
   ValueId defaults = kNoValue;   // functions: their __defaults__ and __kwdefaults__, once read
   ValueId keyword_defaults = kNoValue;
@@ -272,6 +273,7 @@ class Recorder {
   bool fix_slice(Operand k);
   Outcome replace_slice(Operand c, Operand k, Operand value);
   bool is_meta_tainted(Operand o);
+  bool are_parts_tainted(ValueId sequence);
   /// The same where the value of a number does not decide about the result, only its type.
   bool is_operand_tainted(Operand o);
   Outcome finish_torch_result(NodeKind kind, std::span<const ValueId> operands, PyObject* object, int32_t n,

@@ -52,21 +52,26 @@ bool takes_numbers_as_data(std::string_view name) {
   return kNames.contains(name);
 }
 
-/// Functions of torch that make a new tensor, if they get none.
-bool makes_tensor(std::string_view name) {
-  static const std::unordered_set<std::string_view> kNames = {
-      "zeros",    "ones",   "empty",    "full",     "rand", "randn",  "randint",
-      "randperm", "arange", "linspace", "logspace", "eye",  "tensor", "scalar_tensor"};
-  return name.starts_with("torch.") && name.find('.', 6) == std::string_view::npos && kNames.contains(name.substr(6));
+/// PyTorch's own functions and methods, which return an argument or a new tensor.
+bool is_plain_function(std::string_view name) {
+  const size_t dot = name.find('.');
+  if (name.starts_with("torch._C._nn.")) return true;
+  return (name.starts_with("torch.") || name.starts_with("Tensor.")) &&
+         name.find('.', dot + 1) == std::string_view::npos;
 }
 
-/// The same of those that get a plain tensor.
-bool makes_tensor_like(std::string_view name) {
-  static const std::unordered_set<std::string_view> kNames = {
-      "torch.zeros_like", "torch.ones_like", "torch.empty_like", "torch.full_like",  "torch.rand_like",
-      "torch.randn_like", "torch.clone",     "Tensor.clone",     "Tensor.new_zeros", "Tensor.new_ones",
-      "Tensor.new_empty", "Tensor.new_full", "Tensor.new_tensor"};
-  return kNames.contains(name);
+/// Is it one of the arguments, or in one of them? Deeply nested: perhaps.
+bool may_be_argument(PyObject* tensor, const Operand* args, int n) {
+  for (int i = 0; i < n; i++) {
+    PyObject* o = args[i].object;
+    if (o == tensor || PyDict_Check(o)) return true;
+    if (!PyTuple_Check(o) && !PyList_Check(o)) continue;
+    for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(o); k++) {
+      PyObject* element = PySequence_Fast_ITEMS(o)[k];
+      if (element == tensor || PyTuple_Check(element) || PyList_Check(element)) return true;
+    }
+  }
+  return false;
 }
 
 /// Functions whose first argument may be a size.
@@ -104,9 +109,11 @@ bool Recorder::is_meta_tainted(Operand o) {
   if (o.object != Py_None && is_of_numpy(o.object)) return true;
   if (is_index_or_float(o.object))
     return !is_pre(o.id) && !trace_->values[o.id].varies;  // a late number may decide about a shape
-  if (PyTuple_Check(o.object) || PyList_Check(o.object) || PySlice_Check(o.object)) {
-    HeapObject* object = facts_[o.id].heap;
-    if (object == nullptr) return false;
+  return (PyTuple_Check(o.object) || PyList_Check(o.object) || PySlice_Check(o.object)) && are_parts_tainted(o.id);
+}
+
+bool Recorder::are_parts_tainted(ValueId sequence) {
+  if (const HeapObject* object = facts_[sequence].heap; object != nullptr) {
     for (ValueId id : object->elements) {
       if (id < 0 || is_constant(id)) continue;
       if (facts_[id].is_meta_tainted || facts_[id].is_repeated) return true;
@@ -114,7 +121,8 @@ bool Recorder::is_meta_tainted(Operand o) {
       if (!is_pre(id) && !trace_->values[id].varies &&
           (type == &PyLong_Type || type == &PyFloat_Type || type == nullptr))
         return true;
-      if (facts_[id].heap != nullptr && type == &PyTuple_Type && is_meta_tainted({Py_None, id})) return true;
+      const bool has_parts = type == &PyTuple_Type || type == &PyList_Type || type == &PySlice_Type;
+      if (facts_[id].heap != nullptr && has_parts && are_parts_tainted(id)) return true;
     }
   }
   return false;
@@ -167,10 +175,10 @@ bool Recorder::prepare_slice(Operand o) {
   if (slice->elements.size() == 3) return true;
   if (slice->is_created || !know_type(o)) return false;
   std::vector<ValueId> ids;
-  static PyObject* const kNames[] = {PyUnicode_InternFromString("start"), PyUnicode_InternFromString("stop"),
-                                     PyUnicode_InternFromString("step")};
-  for (PyObject* name : kNames) {
-    PyObject* descriptor = find_in_class(&PySlice_Type, name);
+  static PyObject* const kParts[] = {PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PySlice_Type), "start"),
+                                     PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PySlice_Type), "stop"),
+                                     PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PySlice_Type), "step")};
+  for (PyObject* descriptor : kParts) {
     Operand part;
     if (descriptor == nullptr || read_slot(descriptor, o, &part) != Outcome::Done) return false;
     Py_DECREF(part.object);
@@ -329,9 +337,16 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
   if (kind == Kind::Metadata) node = NodeKind::SyncCall;
   if (kind == Kind::StateRead) node = NodeKind::SyncCall;
   Outcome outcome = finish_torch_result(node, operands, kwnames, 0, result, is_tainted, out);
-  // A new tensor is no other object, and its attributes are those that the trace gives it.
-  const bool is_new = any_tensor ? all_plain && makes_tensor_like(name) : makes_tensor(name);
-  if (active_ && is_new && node == NodeKind::TensorCall && out->id >= 0) new_object(out->id);
+  // A new tensor is no other object, and its attributes are those that the trace gives it. `t.to(...)` may be t.
+  if (active_ && out->id >= 0 && node == NodeKind::TensorCall && all_plain && host::is_plain_tensor(result) &&
+      (kind == Kind::Tensor || kind == Kind::DataDependent) && is_plain_function(name) && !is_tainted &&
+      !trace_->values[out->id].varies) {
+    if (!may_be_argument(result, args, n)) {
+      facts_[out->id].is_new = true;
+    } else if (result == args[0].object && (facts_[args[0].id].is_new || facts_[args[0].id].heap != nullptr)) {
+      facts_[out->id].heap = heap_of(args[0]);
+    }
+  }
   if (kind == Kind::MutatesMetadata) {
     metadata_written_ = true;
     sizes_.clear();

@@ -686,8 +686,11 @@ def test_attributes_of_a_new_tensor_are_its_own():
             like = torch.zeros_like(x)
             like.mark = "other"
             holder.count += 1
+            same, other = cache.to(cache.device), cache.to(torch.float64)
+            other.mark = same.mark + "2"
+            holder.copies += 1
             cache[0].copy_(x)
-            return cache.sum(0) + holder.count, cache.mark + like.mark, hasattr(like, "copies")
+            return cache.sum(0) + holder.count, same.mark + like.mark + other.mark, hasattr(like, "copies")
 
         return f
 
@@ -714,3 +717,13 @@ def test_text_about_tensors_is_made_where_somebody_looks():
 
     check_function(f, [call(rnd(i, 3), i > 3) for i in range(12)])
     check_function(f, [call(rnd(i, 3), False) for i in range(3)], promise=ONE_ENTRY)
+
+
+def test_a_slice_that_data_ends_has_the_size_that_data_says():
+    def f(x, w):
+        n = int(w.sum())
+        part = x[:, :n]
+        row = x[1, n:].exp() + 1
+        return part.relu() * part.shape[1], part.sum(1), row.sum(), [s for s in row.shape], x[(0, slice(n))].numel()
+
+    check_function(f, [call(rnd(i, 3, 9), torch.tensor([1, n])) for i, n in enumerate([3, 3, 5, 1, 7, 3, 0, 5])])
