@@ -188,8 +188,10 @@ class Planner {
     if (value.type == ValueType::Tensor) return true;
     if (is_varying_[id] != 0) return false;
     if (value.is_pre) return value.type == ValueType::Number || value.type == ValueType::Plain || value.varies;
-    return options_.takes_late_numbers && value.type == ValueType::Number && depth == 0 &&
-           (current_.first_item < 0 || value.item < current_.first_item);
+    // Read of an object: it is seldom another one. Computed: code takes it as an input, a custom backend can't.
+    const bool is_taken =
+        options_.takes_late_numbers || (options_.takes_sizes && category_of(value.kind) == Category::Read);
+    return is_taken && value.type == ValueType::Number && depth == 0 && is_outside(id);
   }
 
   bool can_run_inside(ValueId id) const {
@@ -258,7 +260,7 @@ class Planner {
   bool can_be_deferred(ValueId id) const {
     const Value& value = value_of(id);
     if (is_carrier_[id] && is_computed_of_sizes(value)) return true;
-    if (value.kind == NodeKind::InstanceDict) return true;
+    if (value.kind == NodeKind::InstanceDict) return !can_run_in_front(id);
     switch (category_of(value.kind)) {
       case Category::Alloc:
         return value.kind != NodeKind::Iterator && value.kind != NodeKind::Generator &&

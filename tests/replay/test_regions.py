@@ -381,3 +381,19 @@ def test_a_late_number_that_a_fact_fixes_is_a_constant_of_a_region():
         seen.restart()
         assert_same(tested(rnd(i, 3), [Flagged(flag, kind)]), f(rnd(i, 3), [Flagged(flag, kind)]), f"call {i}")
     assert seen.graphs == 1 and seen.operators == 3, (seen.graphs, seen.operators)
+
+
+@reprise_only
+def test_a_number_that_was_read_late_is_a_constant_of_a_graph_while_it_stays():
+    def f(x, items):
+        y = x * 2
+        return (y * items.pop().weight).relu() + 1
+
+    seen = CountingBackend()
+    tested = reprise.compile(f, backend=seen)
+    for i, weight in enumerate([2.0, 2.0, 2.0, 2.0]):
+        seen.restart()
+        assert_same(tested(rnd(i, 3), [Flagged(0, weight)]), f(rnd(i, 3), [Flagged(0, weight)]), f"call {i}")
+    assert seen.operators == 4, (seen.graphs, seen.operators)
+    for i, weight in enumerate([3.0, 2.0, 4.0, 4.0]):
+        assert_same(tested(rnd(i, 3), [Flagged(0, weight)]), f(rnd(i, 3), [Flagged(0, weight)]), f"call {i}")
