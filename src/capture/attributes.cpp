@@ -54,6 +54,11 @@ bool is_signature(PyObject* o) {
   return (!strcmp(name, "Signature") || !strcmp(name, "Parameter")) && is_of_inspect(Py_TYPE(o));
 }
 
+bool is_code_of_function(PyObject* descriptor, PyObject* o) {
+  return PyFunction_Check(o) && Py_IS_TYPE(descriptor, &PyGetSetDescr_Type) &&
+         !strcmp(reinterpret_cast<PyGetSetDescrObject*>(descriptor)->d_getset->name, "__code__");
+}
+
 /// Objects whose slots never change once they are made.
 bool is_fixed_with_owner(PyObject* owner) {
   if (PyCode_Check(owner)) return true;
@@ -214,6 +219,11 @@ Outcome Recorder::read_slot(PyObject* descriptor, Operand o, Operand* out) {
   }
   HeapObject* object = heap_of(o);
   if (object == nullptr) return Outcome::Stop;
+  if (is_code_of_function(descriptor, o.object)) {  // known as for a call of it
+    if (!know_function(o)) return Outcome::Stop;
+    *out = constant(PyFunction_GET_CODE(o.object));
+    return Outcome::Done;
+  }
   // One that is made for each call (an argument, a cell's contents that changes) would never be the same again.
   if (is_pre(o.id) && is_signature(o.object) && trace_->values[o.id].kind != NodeKind::Arg && !know_identity(o))
     return Outcome::Stop;

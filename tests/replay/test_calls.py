@@ -533,3 +533,34 @@ def test_arguments_are_bound_by_a_signature_made_outside():
     x = rnd(0, 3)
     check_function(f, [call(x), call(x), call(x, 3.0), call(x, shift=2), call(x), call(x, 3.0)])
     check_function(f, vectors(4), promise=ONE_ENTRY)
+
+
+def test_a_wrapper_reads_the_code_of_what_it_wraps():
+    """transformers' decorators look for the names of arguments."""
+
+    def make():
+        def first(x, scale=2.0, shift=1.0):
+            return x * scale
+
+        def second(x, shift=3.0, scale=2.0):
+            return x + shift
+
+        def wrap(function):
+            def wrapper(x, **kwargs):
+                names = function.__code__.co_varnames[: function.__code__.co_argcount]
+                return function(x) + len(names) + names.index("shift") + len(kwargs)
+
+            return wrapper
+
+        wrapped = wrap(first)
+
+        def f(x, i):
+            if i == 4:
+                first.__code__ = second.__code__
+            made = lambda v, w: v  # noqa: E731
+            return wrapped(x, i=i) + made.__code__.co_argcount
+
+        return f
+
+    check(make, [call(rnd(i, 3), i) for i in (1, 1, 1, 4, 1, 1)])
+    check(make, [call(rnd(i, 3), 1) for i in range(3)], promise=ONE_ENTRY)
