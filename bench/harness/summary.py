@@ -92,15 +92,15 @@ def speedup(row, column="reprise", over="eager"):
     return base / mine if base and mine and works(row, column) else None
 
 
-def operators(row, who):
-    """(captured, all) of a row, or None."""
+def operators(row, who, is_strict=False):
+    """(captured, all) of a row, or None. is_strict: only what is inside graphs, also of a call that is served whole."""
     found = row.get("capture") or {}
     total, mine = found.get("operators"), found.get(who)
     if not isinstance(total, int) or not mine or "captured" not in mine:
         return None
     if not works(row) and who == "reprise":
         return 0, total
-    is_all = is_whole(row) if who == "reprise" else mine.get("is_whole")
+    is_all = not is_strict and (is_whole(row) if who == "reprise" else mine.get("is_whole"))
     return (total if is_all else min(mine["captured"], total)), total
 
 
@@ -117,17 +117,21 @@ def capture_facts(rows, who="reprise"):
     rows = [row for row in rows if is_eligible(row)]
     counts = [operators(row, who) for row in rows]
     counts = [c for c in counts if c]
+    strict = [operators(row, who, is_strict=True) for row in rows]
     breaks = [breaks_of(row, who) for row in rows]
     known = [b for b in breaks if b is not None]
     captured, total = sum(c for c, _ in counts), sum(t for _, t in counts)
-    graphs = [((row.get("capture") or {}).get(who) or {}).get("graphs") for row in rows]
-    graphs = [g for g in graphs if g]
+    compiled = [(row.get("capture") or {}).get(who) or {} for row in rows]
+    compiled = [found for found in compiled if "graphs" in found]
     return {
         "models": len(rows),
         "works": len(known),
         "operators": captured / total if total else None,
-        "per_graph": captured / sum(graphs) if graphs else None,
-        "graphs": sum(graphs) / len(graphs) if graphs else None,
+        # What runs without going back to CPython between two exits, or breaks.
+        "graphs": sum(max(b, 0) + 1 for b in known) / len(known) if known else None,
+        # What the graph compiler gets: an entry also has steps, run from C++, that are no part of a region.
+        "regions": sum(found["graphs"] for found in compiled) / len(compiled) if compiled else None,
+        "in_regions": sum(c[0] for c in strict if c) / total if total else None,
         "none": sum(b <= 0 for b in known),
         "few": sum(1 <= b <= 9 for b in known),
         "many": sum(b >= 10 for b in known),

@@ -9,7 +9,8 @@ from bench.table import text_table
 
 CAPTURE_COLUMNS = {
     "suite": "suite", "models": "models", "works": "work", "operators": "operators", "graphs": "graphs/model",
-    "none": "0 exits", "few": "1-9", "many": "10+", "breaks": "exits",
+    "none": "0 exits", "few": "1-9", "many": "10+", "breaks": "exits", "in_regions": "in regions",
+    "regions": "regions/model",
     "t_works": "Dynamo", "t_operators": "operators", "t_graphs": "graphs/model", "t_none": "0 breaks", "t_few": "1-9",
     "t_many": "10+", "t_breaks": "breaks", "trace": "jit.trace", "script": "jit.script", "fx": "fx.symbolic_trace",
 }  # fmt: skip
@@ -31,7 +32,12 @@ def capture_rows(rows):
         both = [row for row in asked if suite in (None, row["suite"])]
         part = [row for row in both if row["mode"] == "inference"]
         ours, theirs = summary.capture_facts(part), summary.capture_facts(part, "torch")
-        line = {"suite": suite or "all", **ours, "operators": percent(ours["operators"])}
+        line = {
+            "suite": suite or "all",
+            **ours,
+            "operators": percent(ours["operators"]),
+            "in_regions": percent(ours["in_regions"]),
+        }
         if theirs["works"]:
             line.update({f"t_{key}": value for key, value in theirs.items()}, t_operators=percent(theirs["operators"]))
         for tracer in ("trace", "script", "fx"):
