@@ -92,16 +92,20 @@ def speedup(row, column="reprise", over="eager"):
     return base / mine if base and mine and works(row, column) else None
 
 
-def operators(row, who, is_strict=False):
-    """(captured, all) of a row, or None. is_strict: only what is inside graphs, also of a call that is served whole."""
+def operators(row, who):
+    """(captured, all) of a row, or None: captured is what runs inside graphs, for both compilers."""
     found = row.get("capture") or {}
     total, mine = found.get("operators"), found.get(who)
     if not isinstance(total, int) or not mine or "captured" not in mine:
         return None
-    if not works(row) and who == "reprise":
-        return 0, total
-    is_all = not is_strict and (is_whole(row) if who == "reprise" else mine.get("is_whole"))
-    return (total if is_all else min(mine["captured"], total)), total
+    return (min(mine["captured"], total) if who != "reprise" or works(row) else 0), total
+
+
+def served(row):
+    """(operators, all) of a row, or None: all of a call that one entry serves whole, also those that its steps call
+    again between graphs, with PyTorch's kernels."""
+    count = operators(row, "reprise")
+    return (count[1], count[1]) if count and works(row) and is_whole(row) else count
 
 
 def breaks_of(row, who):
@@ -112,26 +116,26 @@ def breaks_of(row, who):
     return found["graphs"] - 1 if found.get("graphs") else None
 
 
+def _share(counts):
+    """Of (some, all) pairs, by sum."""
+    return sum(some for some, _ in counts) / sum(total for _, total in counts) if counts else None
+
+
 def capture_facts(rows, who="reprise"):
     """The capture table's row for these results (inference): dict of counts and rates."""
     rows = [row for row in rows if is_eligible(row)]
-    counts = [operators(row, who) for row in rows]
-    counts = [c for c in counts if c]
-    strict = [operators(row, who, is_strict=True) for row in rows]
+    counts = list(filter(None, (operators(row, who) for row in rows)))
+    wholes = list(filter(None, map(served, rows))) if who == "reprise" else []
     breaks = [breaks_of(row, who) for row in rows]
     known = [b for b in breaks if b is not None]
-    captured, total = sum(c for c, _ in counts), sum(t for _, t in counts)
-    compiled = [(row.get("capture") or {}).get(who) or {} for row in rows]
-    compiled = [found for found in compiled if "graphs" in found]
+    graphs = [((row.get("capture") or {}).get(who) or {}).get("graphs") for row in rows]
+    graphs = [g for g in graphs if g]
     return {
         "models": len(rows),
         "works": len(known),
-        "operators": captured / total if total else None,
-        # What runs without going back to CPython between two exits, or breaks.
-        "graphs": sum(max(b, 0) + 1 for b in known) / len(known) if known else None,
-        # What the graph compiler gets: an entry also has steps, run from C++, that are no part of a region.
-        "regions": sum(found["graphs"] for found in compiled) / len(compiled) if compiled else None,
-        "in_regions": sum(c[0] for c in strict if c) / total if total else None,
+        "operators": _share(counts),
+        "served": _share(wholes),
+        "graphs": sum(graphs) / len(graphs) if graphs else None,
         "none": sum(b <= 0 for b in known),
         "few": sum(1 <= b <= 9 for b in known),
         "many": sum(b >= 10 for b in known),

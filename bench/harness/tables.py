@@ -9,8 +9,7 @@ from bench.table import text_table
 
 CAPTURE_COLUMNS = {
     "suite": "suite", "models": "models", "works": "work", "operators": "operators", "graphs": "graphs/model",
-    "none": "0 exits", "few": "1-9", "many": "10+", "breaks": "exits", "in_regions": "in regions",
-    "regions": "regions/model",
+    "none": "0 exits", "few": "1-9", "many": "10+", "breaks": "exits", "served": "served",
     "t_works": "Dynamo", "t_operators": "operators", "t_graphs": "graphs/model", "t_none": "0 breaks", "t_few": "1-9",
     "t_many": "10+", "t_breaks": "breaks", "trace": "jit.trace", "script": "jit.script", "fx": "fx.symbolic_trace",
 }  # fmt: skip
@@ -36,7 +35,7 @@ def capture_rows(rows):
             "suite": suite or "all",
             **ours,
             "operators": percent(ours["operators"]),
-            "in_regions": percent(ours["in_regions"]),
+            "served": percent(ours["served"]),
         }
         if theirs["works"]:
             line.update({f"t_{key}": value for key, value in theirs.items()}, t_operators=percent(theirs["operators"]))

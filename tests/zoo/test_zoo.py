@@ -73,8 +73,8 @@ def test_the_summary_counts_failures_against_us():
     rows = [result("a"), result("b", exits=2), result("c", status="wrong"), {**result("d"), "status": "crash"}]
     facts = summary.capture_facts(rows)
     assert (facts["models"], facts["works"], facts["none"], facts["few"]) == (4, 2, 1, 1)
-    assert facts["operators"] == (10 + 8) / 40 and facts["in_regions"] == (8 + 8) / 40
-    assert facts["graphs"] == (1 + 3) / 2 and facts["regions"] == 2
+    assert facts["operators"] == (8 + 8) / 40 and facts["served"] == (10 + 8) / 40
+    assert facts["graphs"] == 2
     speeds = summary.speed_facts(rows, "reprise")
     assert (speeds["mean"], speeds["works"], speeds["models"]) == (2.0, 2, 4)
     assert speeds["penalised"] == pytest.approx(1.0)  # 2 x twice, and twice half
