@@ -456,12 +456,7 @@ Outcome Recorder::get_module_attribute(Operand o, PyObject* name, Operand* out) 
 Outcome Recorder::read_class_item(PyTypeObject* type, PyObject* name, Operand* out) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); i++) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
-#if PY_VERSION_HEX >= 0x030C0000
-    PyObject* dict = PyType_GetDict(base);
-    Py_XDECREF(dict);  // the class holds it
-#else
-    PyObject* dict = base->tp_dict;
-#endif
+    PyObject* dict = host::get_class_dict(base);
     if (dict == nullptr || PyDict_GetItemWithError(dict, name) == nullptr) continue;
     HeapObject* object = heap_of({dict, constant_id(dict)});
     Operand value;

@@ -103,6 +103,11 @@ PyObject* Recorder::call_live(PyObject* callable, const Operand* args, int n, Py
   return PyObject_Vectorcall(callable, values + 1, (n - keywords) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
 }
 
+PyObject* Recorder::call_live_c(PyObject* callable, const Operand* args, int n, PyObject* kwnames) {
+  CCall bracket(*this);
+  return call_live(callable, args, n, kwnames);
+}
+
 Outcome Recorder::call_opaque(Operand callable) {
   return stop(UnsupportedCode::OpaqueCall, "a call of " + callable_name(callable.object));
 }
@@ -473,12 +478,8 @@ Outcome Recorder::call_fresh(Operand callable, const Operand* args, int n, PyObj
     if (!host::is_tensor(args[i].object) ? !know_type(args[i]) : !know_tensor(args[i])) return Outcome::Stop;
     operands.push_back(args[i].id);
   }
-  PyObject* result;
-  {
-    CCall bracket(*this);
-    result = call_live(callable.object, args, n, kwnames);
-    if (bracket.saw_callback()) forget_after_callback();
-  }
+  PyObject* result = call_live_c(callable.object, args, n, kwnames);
+  if (last_call_ran_python_) forget_after_callback();
   if (result == nullptr) {
     lose("a call of " + callable_name(callable.object) + " that raised");
     return Outcome::Raised;
@@ -533,11 +534,7 @@ Outcome Recorder::call_folded(Operand callable, const Operand* args, int n, PyOb
   // What Python runs inside is part of a call that is not made again: what it writes (a cache, a warning that is given
   // once) is as it will be in later calls.
   const bool had_foreign_writes = has_foreign_writes_;
-  PyObject* result;
-  {
-    CCall bracket(*this);
-    result = call_live(callable.object, args, n, kwnames);
-  }
+  PyObject* result = call_live_c(callable.object, args, n, kwnames);
   has_foreign_writes_ = had_foreign_writes;
   if (result == nullptr) {
     lose("a call of " + callable_name(callable.object) + " that raised");

@@ -18,10 +18,7 @@ Outcome Recorder::length(Operand v, Operand* out) {
   if (v.id < 0) return stop("the length of a value of unknown origin");
   PyTypeObject* type = Py_TYPE(o);
   bool is_tensor = host::is_tensor(o);
-  if (is_of_numpy(o) && !is_constant(v.id)) {
-    static PyObject* kLen = PyDict_GetItemString(PyEval_GetBuiltins(), "len");
-    return call_repeated({kLen, constant_id(kLen)}, &v, 1, nullptr, out);
-  }
+  if (is_of_numpy(o) && !is_constant(v.id)) return call_builtin("builtins", "len", {v}, out);
   if (is_tensor && !know_tensor(v)) return Outcome::Stop;
   if (is_tensor && trace_->values[v.id].varies && !host::tensor_sizes(o).empty()) {
     *out = read_size(v, host::SizeRead::Size);
@@ -244,7 +241,7 @@ Outcome Recorder::get_item(Act& act, Operand c, Operand k, Operand* out) {
     ValueId operands[] = {c.id, index};
     return finish_torch_result(NodeKind::TensorGetItem, operands, nullptr, 0, result, is_tainted, out);
   }
-  if (is_of_numpy(o)) return call_operator("getitem", {c, k}, out);
+  if (is_of_numpy(o)) return call_builtin("_operator", "getitem", {c, k}, out);
   PyObject* method = find_in_class(type, names().getitem);
   if (PyDict_Check(o) && !(method != nullptr && PyFunction_Check(method))) {
     if (!is_constant(c.id) && !know_type(c)) return Outcome::Stop;
@@ -397,7 +394,7 @@ Outcome Recorder::set_item(Act&, Operand c, Operand k, Operand v) {
   }
   if (is_of_numpy(c.object)) {
     Operand result;
-    const Outcome outcome = call_operator("setitem", {c, k, v}, &result);
+    const Outcome outcome = call_builtin("_operator", "setitem", {c, k, v}, &result);
     if (outcome == Outcome::Done) Py_DECREF(result.object);
     return outcome;
   }

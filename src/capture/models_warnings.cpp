@@ -109,13 +109,8 @@ MODEL(warn) {
     facts_[names->id].are_keys_known = facts_[names->id].is_length_known = false;
     note_dict_written(globals, names);
   }
-  PyObject* result;
-  bool saw_callback;
-  {
-    CCall bracket(*this);
-    result = call_live(callable.object, args, n, kwnames);
-    saw_callback = bracket.saw_callback();
-  }
+  PyObject* result = call_live_c(callable.object, args, n, kwnames);
+  const bool saw_callback = last_call_ran_python_;
   if (result == nullptr) {
     lose("a warning that raised");
     return Outcome::Raised;

@@ -67,7 +67,7 @@ Outcome Recorder::unary(Act&, int op, Operand v, Operand* out) {
   }
   if (is_of_numpy(v.object) && !is_constant(v.id)) {
     static const char* const kOperators[] = {"neg", "invert", "pos", "not_"};
-    return call_operator(kOperators[op], {v}, out);
+    return call_builtin("_operator", kOperators[op], {v}, out);
   }
   const bool is_member = is_value_member(v.object);
   if (!is_number(v.object)) {
@@ -222,7 +222,7 @@ Outcome Recorder::binary(Act& act, int op, Operand l, Operand r, Operand* out) {
   PyObject *a = l.object, *b = r.object;
   int base = op % kInplaceFirst;
   const bool is_late_numpy = (is_of_numpy(a) || is_of_numpy(b)) && !(is_constant(l.id) && is_constant(r.id));
-  if (is_late_numpy) return call_operator(kOperatorNames[op], {l, r}, out);
+  if (is_late_numpy) return call_builtin("_operator", kOperatorNames[op], {l, r}, out);
   auto done = [&](PyObject* result, ValueId id) {
     *out = {result, id};
     return result != nullptr ? Outcome::Done : Outcome::Raised;
@@ -526,7 +526,7 @@ Outcome Recorder::compare_values(int op, Operand l, Operand r, Operand* out) {
   auto fixed = [&](Operand o) { return is_constant(o.id); };
   if ((is_of_numpy(l.object) || is_of_numpy(r.object)) && !(fixed(l) && fixed(r))) {
     static const char* const kComparisons[] = {"lt", "le", "eq", "ne", "gt", "ge"};
-    return call_operator(kComparisons[op], {l, r}, out);
+    return call_builtin("_operator", kComparisons[op], {l, r}, out);
   }
   auto fold = [&] {
     PyObject* result = run();

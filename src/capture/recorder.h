@@ -227,13 +227,15 @@ class Recorder {
   /// Any call whose arguments have ids; no fact is stated about them.
   Outcome call_repeated(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Outcome call_numpy(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
-  Outcome call_operator(const char* name, std::initializer_list<Operand> args, Operand* out);
+  Outcome call_builtin(const char* module, const char* name, std::initializer_list<Operand> args, Operand* out);
   Outcome finish_repeated(Operand callable, const Operand* args, int n, PyObject* kwnames, PyObject* stolen,
                           Operand* out);
 
   // ---- calls.cpp
   bool fix_callable(Operand callable);
   PyObject* call_live(PyObject* callable, const Operand* args, int n, PyObject* kwnames);
+  /// The same of a callable in C: last_call_ran_python_ says whether that called Python code.
+  PyObject* call_live_c(PyObject* callable, const Operand* args, int n, PyObject* kwnames);
   void bind_arguments(Act& act);
   ValueId default_id(Operand function, PyObject* defaults, int parameter, int parameter_count);
   ValueId keyword_default_id(Operand function, PyObject* defaults, PyObject* name);

@@ -25,12 +25,8 @@ Outcome Recorder::call_cached(Operand callable, const Operand* args, int n, PyOb
       return Outcome::Stop;
     }
   }
-  PyObject* result;
   const bool had_foreign_writes = has_foreign_writes_;
-  {
-    CCall bracket(*this);
-    result = call_live(callable.object, args, n, kwnames);
-  }
+  PyObject* result = call_live_c(callable.object, args, n, kwnames);
   has_foreign_writes_ = had_foreign_writes;
   if (result == nullptr) {
     lose("a cached function that raised");
@@ -40,13 +36,8 @@ Outcome Recorder::call_cached(Operand callable, const Operand* args, int n, PyOb
 }
 
 Outcome Recorder::call_repeated(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out) {
-  PyObject* result;
-  bool saw_callback;
-  {
-    CCall bracket(*this);
-    result = call_live(callable.object, args, n, kwnames);
-    saw_callback = bracket.saw_callback();
-  }
+  PyObject* result = call_live_c(callable.object, args, n, kwnames);
+  const bool saw_callback = last_call_ran_python_;
   if (result == nullptr) {
     lose("a call of " + callable_name(callable.object) + " that raised");
     return Outcome::Raised;
@@ -79,10 +70,12 @@ Outcome Recorder::call_numpy(Operand callable, const Operand* args, int n, PyObj
   return call_repeated(callable, args, n, kwnames, out);
 }
 
-// A function of the module operator, on objects of numpy.
-Outcome Recorder::call_operator(const char* name, std::initializer_list<Operand> args, Operand* out) {
-  static PyObject* kModule = PyImport_ImportModule("_operator");
-  PyObject* function = kModule != nullptr ? PyObject_GetAttrString(kModule, name) : nullptr;
+// A function of a module of CPython, on objects of numpy.
+Outcome Recorder::call_builtin(const char* module_name, const char* name, std::initializer_list<Operand> args,
+                               Operand* out) {
+  PyObject* module = PyImport_ImportModule(module_name);
+  PyObject* function = module != nullptr ? PyObject_GetAttrString(module, name) : nullptr;
+  Py_XDECREF(module);
   if (function == nullptr) {
     PyErr_Clear();
     return stop("an operator of numpy");

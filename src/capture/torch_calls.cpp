@@ -287,13 +287,8 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
     const Outcome outcome = call_size_method(function_name, args, n, out, &is_handled);
     if (is_handled) return outcome;
   }
-  PyObject* result;
-  bool saw_callback;
-  {
-    CCall bracket(*this);
-    result = call_live(callable.object, args, n, kwnames);
-    saw_callback = bracket.saw_callback();
-  }
+  PyObject* result = call_live_c(callable.object, args, n, kwnames);
+  const bool saw_callback = last_call_ran_python_;
   if (result == nullptr) {
     // "There is no driver" is the answer to a question about devices, and the same at each call.
     const bool is_question = kind == host::TorchCallableKind::Sync || kind == host::TorchCallableKind::StateRead;

@@ -144,11 +144,16 @@ bool GuardProgram::check_type_versions() {
 bool GuardProgram::renew_type_version(size_t index) {
   const trace::Trace& trace = *code_.trace;
   const trace::TypeVersion& version = trace.type_versions[index];
-  failure_ = {Failure::TypeVersion, static_cast<int32_t>(index)};
-  if (!version.has_all_lookups || version.type->tp_mro != version.mro) return false;
-  if (host::get_class_names(version.type) != std::to_array(version.names)) return false;
-  for (const trace::SpecialNames& names : trace.special_names) {
-    if (is_in_mro(version.mro, names.owner) && !host::has_special_names(names.owner, names.defined)) return false;
+  const bool is_kept = [&] {
+    if (!version.has_all_lookups || version.type->tp_mro != version.mro) return false;
+    if (host::get_class_names(version.type) != std::to_array(version.names)) return false;
+    return std::ranges::all_of(trace.special_names, [&](const trace::SpecialNames& names) {
+      return !is_in_mro(version.mro, names.owner) || host::has_special_names(names.owner, names.defined);
+    });
+  }();
+  if (!is_kept) {
+    failure_ = {Failure::TypeVersion, static_cast<int32_t>(index)};
+    return false;
   }
   for (size_t i = 0; i < trace.type_lookups.size(); i++) {
     const trace::TypeLookup& lookup = trace.type_lookups[i];

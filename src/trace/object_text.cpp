@@ -1,5 +1,6 @@
 #include "trace/object_text.h"
 
+#include "host/cpython/pending_exception.h"
 #include "host/torch/tensor.h"
 
 namespace reprise::trace {
@@ -7,17 +8,6 @@ namespace reprise::trace {
 namespace {
 
 constexpr size_t kMaxTextLength = 60;
-
-class ExceptionSaver {
- public:
-  ExceptionSaver() { PyErr_Fetch(&type_, &value_, &traceback_); }
-  ~ExceptionSaver() { PyErr_Restore(type_, value_, traceback_); }
-  ExceptionSaver(const ExceptionSaver&) = delete;
-  ExceptionSaver& operator=(const ExceptionSaver&) = delete;
-
- private:
-  PyObject *type_, *value_, *traceback_;
-};
 
 std::string text_of_unicode(PyObject* unicode) {
   if (unicode == nullptr || !PyUnicode_Check(unicode)) return "?";
@@ -88,7 +78,7 @@ std::string name_of_callable(PyObject* object) {
 
 std::string describe_object(PyObject* object) {
   if (object == nullptr) return "NULL";
-  ExceptionSaver saver;
+  const host::PendingException pending;
   if (has_plain_repr(object)) return repr(object);
   if (PyType_Check(object)) return describe_type(reinterpret_cast<PyTypeObject*>(object));
   if (PyFunction_Check(object)) return "<function " + name_of_callable(object) + ">";

@@ -12,34 +12,15 @@ import pytest
 import reprise
 import torch
 
-from tests.native.forks import wait_for
+from tests.native.forks import PATIENCE_S, check, check_in_children, forks, make_program
 
-PATIENCE_S = 60
 needs_compiler = pytest.mark.skipif(
     not any(shutil.which(name) for name in ("c++", "g++", "clang++")), reason="no C++ compiler"
 )
 
 
-def make_program(seed, length=6):
-    """A program that no other test has compiled."""
-    scales = [1.0 + (seed * 7 + i) / 1000 for i in range(length)]
-
-    def program(x):
-        y = x
-        for scale in scales:
-            y = torch.tanh(y * scale) + torch.exp(-y * y) * scale
-        return y.sum(-1), torch.softmax(y, -1)
-
-    return program
-
-
 def compile_async(program, **options):
     return reprise.compile(program, options={"async_compile": True, **options})
-
-
-def check(compiled, program, x):
-    for got, want in zip(compiled(x), program(x)):
-        torch.testing.assert_close(got, want)
 
 
 def get_counters(compiled, *args):
@@ -222,37 +203,26 @@ def test_threads_that_give_other_numbers(is_async):
         assert not errors
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python warns that the process has threads
+@forks
 def test_forks_while_it_is_compiled():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     x = torch.randn(8, 33)
-    outcomes = []
-    try:
-        for i in range(12):
-            programs = [make_program(100 + 3 * i + j) for j in range(3)]
-            compiled = [compile_async(program) for program in programs]
-            for _ in range(2):
-                for one, program in zip(compiled, programs):
-                    check(one, program, x)
-            child = os.fork()
-            if child == 0:
-                try:
-                    for _ in range(3):
-                        for one, program in zip(compiled, programs):
-                            check(one, program, x)
-                    counts = [get_counters(one, x) for one in compiled]
-                    os._exit(0 if all(count["checked_regions"] == 1 for count in counts) else 2)
-                except BaseException:
-                    os._exit(1)
-            for one, program in zip(compiled, programs):
-                check(one, program, x)
-            outcomes.append(wait_for(child, PATIENCE_S))
-    finally:
-        torch.set_num_threads(threads)
-        reprise.reset()
-    assert outcomes == [0] * 12
+
+    def check_all(pairs, times=1):
+        for _ in range(times):
+            for compiled, program in pairs:
+                check(compiled, program, x)
+
+    def prepare(i):
+        programs = [make_program(100 + 3 * i + j) for j in range(3)]
+        pairs = [(compile_async(program), program) for program in programs]
+        check_all(pairs, 2)
+        return pairs
+
+    def check_child(pairs):
+        check_all(pairs, 3)
+        assert all(get_counters(compiled, x)["checked_regions"] == 1 for compiled, _ in pairs)
+
+    check_in_children(12, prepare, check_child, check_all)
 
 
 @needs_compiler

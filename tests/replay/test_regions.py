@@ -88,12 +88,6 @@ LISTS = [appended, grown, changed_in_every_way, comprehended, nested_tuple, list
 
 
 @reprise_only
-@pytest.mark.parametrize("f", LISTS, ids=lambda f: f.__name__)
-def test_lists_that_the_call_makes_do_not_end_a_region(f):
-    check_whole(f, lambda i: (rnd(i, 3, 3),))
-
-
-@reprise_only
 def test_a_list_is_given_as_it_is_at_the_call():
     def f(x):
         parts = [x]
@@ -353,8 +347,8 @@ PYTHON = [context_variable, own_containers, named_results, results_that_are_none
 
 
 @reprise_only
-@pytest.mark.parametrize("f", PYTHON, ids=lambda f: f.__name__)
-def test_python_that_torch_calls_do_not_see_does_not_end_a_region(f):
+@pytest.mark.parametrize("f", [*LISTS, *PYTHON], ids=lambda f: f.__name__)
+def test_lists_and_python_that_torch_calls_do_not_see_do_not_end_a_region(f):
     check_whole(f, lambda i: (rnd(i, 3, 3),))
 
 

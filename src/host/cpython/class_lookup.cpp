@@ -1,34 +1,15 @@
 #include "host/cpython/class_lookup.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <string_view>
+
+#include "host/cpython/pending_exception.h"
 
 extern "C" PyObject* _PyType_Lookup(PyTypeObject*, PyObject*);
 
 namespace reprise::host {
 namespace {
-
-class PendingException {
- public:
-  PendingException() { PyErr_Fetch(&type_, &value_, &traceback_); }
-  ~PendingException() { PyErr_Restore(type_, value_, traceback_); }
-  PendingException(const PendingException&) = delete;
-  PendingException& operator=(const PendingException&) = delete;
-
- private:
-  PyObject *type_, *value_, *traceback_;
-};
-
-/// A new reference, or nullptr.
-PyObject* get_class_dict(PyTypeObject* type) {
-#if PY_VERSION_HEX >= 0x030C0000
-  return PyType_GetDict(type);
-#else
-  return Py_XNewRef(type->tp_dict);
-#endif
-}
 
 bool is_special(PyObject* name) {
   if (!PyUnicode_CheckExact(name) || !PyUnicode_IS_COMPACT_ASCII(name)) return false;
@@ -50,10 +31,19 @@ void visit_special_names(PyTypeObject* type, Visit visit) {
   while (PyDict_Next(dict, &position, &name, &value)) {
     if (is_special(name) && !visit(name, value)) break;
   }
-  Py_DECREF(dict);
 }
 
 }  // namespace
+
+PyObject* get_class_dict(PyTypeObject* type) {
+#if PY_VERSION_HEX >= 0x030C0000
+  PyObject* dict = PyType_GetDict(type);
+  Py_XDECREF(dict);  // the class holds it
+  return dict;
+#else
+  return type->tp_dict;
+#endif
+}
 
 PyObject* find_in_class(PyTypeObject* type, PyObject* name, PyTypeObject* after) {
   const PendingException pending;  // a look-up drops one when its cache misses
@@ -65,7 +55,6 @@ PyObject* find_in_class(PyTypeObject* type, PyObject* name, PyTypeObject* after)
     if (is_behind) {
       PyObject* dict = get_class_dict(base);
       PyObject* found = dict != nullptr ? PyDict_GetItemWithError(dict, name) : nullptr;
-      Py_XDECREF(dict);
       if (found != nullptr) return found;
     }
     is_behind |= base == after;

@@ -11,6 +11,8 @@
 
 namespace reprise::host {
 
+/// The class's own; nullptr: it has none.
+PyObject* get_class_dict(PyTypeObject* type);
 /// What `name` means in `type`: the first class of its MRO that has it, or of those behind `after`. nullptr: no class.
 PyObject* find_in_class(PyTypeObject* type, PyObject* name, PyTypeObject* after = nullptr);
 

@@ -1,5 +1,6 @@
 #include "host/cpython/watch.h"
 
+#include "host/cpython/class_lookup.h"
 #include "host/cpython/host_state.h"
 
 namespace reprise::host {
@@ -73,11 +74,7 @@ uint32_t get_type_version(PyTypeObject* type) {
 #if PY_VERSION_HEX >= 0x030C0000
   PyUnstable_Type_AssignVersionTag(type);
 #else
-  // A lookup assigns it. It also drops a pending exception.
-  PyObject *exception, *value, *traceback;
-  PyErr_Fetch(&exception, &value, &traceback);
-  _PyType_Lookup(type, get_names().dunder_class);
-  PyErr_Restore(exception, value, traceback);
+  find_in_class(type, get_names().dunder_class);  // assigns it
 #endif
   return has_type_version(type) ? type->tp_version_tag : 0;
 }

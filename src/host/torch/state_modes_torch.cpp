@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "host/cpython/pending_exception.h"
 
 namespace reprise::host {
 
@@ -34,19 +35,6 @@ class Owned {
 
  private:
   PyObject* object_;
-};
-
-class PendingException {
- public:
-  PendingException() noexcept { PyErr_Fetch(&type_, &value_, &traceback_); }
-  ~PendingException() { PyErr_Restore(type_, value_, traceback_); }
-  PendingException(const PendingException&) = delete;
-  PendingException& operator=(const PendingException&) = delete;
-
- private:
-  PyObject* type_ = nullptr;
-  PyObject* value_ = nullptr;
-  PyObject* traceback_ = nullptr;
 };
 
 // Borrowed; nullptr if the module is not imported.
