@@ -30,8 +30,9 @@ constexpr int kMaxFailures = 3;
 
 class AotRegion final : public entry::RegionRunner {
  public:
-  AotRegion(runtime::CompileContext& context, const entry::Entry& entry, const entry::RegionStep& step)
-      : context_(context), entry_(entry), step_(step), sizes_(entry, region()) {}
+  AotRegion(runtime::CompileContext& context, const entry::Entry& entry, const entry::RegionStep& step,
+            uint64_t size_choice)
+      : context_(context), entry_(entry), step_(step), sizes_(entry, region()), size_choice_(size_choice) {}
   ~AotRegion() override {
     for (PyObject* number : numbers_) Py_DECREF(number);
   }
@@ -418,7 +419,8 @@ class AotRegion final : public entry::RegionRunner {
       return aot::make_traced_code(context_.trace_context(), variant.nodes, inputs, state,
                                    std::make_shared<aot::BoxedMaker>());
     }
-    variant.native = std::make_shared<NativeMaker>(context_.options);
+    const uint64_t sizes = size_choice_ << 16 | (made_variants_++ & 0xffff);
+    variant.native = std::make_shared<NativeMaker>(context_.options, context_.kernel_family(), sizes, has_sizes());
     aot::TracedOptions options;
     options.without = context_.options.without;
     options.partition =
@@ -464,7 +466,9 @@ class AotRegion final : public entry::RegionRunner {
   std::vector<int32_t> symbolic_;            // those that are inputs of the code
   size_t evicted_ = 0;                       // sizes whose code has gone
   SizeKey sizes_;                            // of this run; code is made for given sizes
-  std::unordered_set<uint64_t> seen_;        // keys without code
+  const uint64_t size_choice_;               // of the entry: kernels of one choice of sizes stay apart
+  uint64_t made_variants_ = 0;
+  std::unordered_set<uint64_t> seen_;  // keys without code
   uint64_t clock_ = 0;
   int32_t refused_guard_ = -1;
   int32_t blamed_item_ = -1;
@@ -476,8 +480,9 @@ class AotRegion final : public entry::RegionRunner {
 }  // namespace
 
 void add_aot_runners(runtime::CompileContext& context, entry::Entry& entry) {
+  const uint64_t size_choice = context.take_size_choice();
   for (entry::RegionStep& step : entry.regions()) {
-    step.runner = std::make_unique<AotRegion>(context, entry, step);
+    step.runner = std::make_unique<AotRegion>(context, entry, step, size_choice);
   }
 }
 

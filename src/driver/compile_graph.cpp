@@ -80,6 +80,23 @@ base::Result<schedule::Plan> plan_writes_last(const graph::Graph& graph, schedul
   return schedule::make_plan(graph, options);
 }
 
+// Kernels that earlier sizes have, but for numbers, take these as words.
+void share_kernels(schedule::Plan& plan, const CompileTools& tools) {
+  std::vector<std::vector<program::Word>> words(plan.kernels.size());
+  for (size_t i = 0; i < plan.kernels.size(); i++) {
+    kernel::KernelFamily::Member member = tools.family->adapt(plan.kernels[i], tools.sizes, tools.has_varying_sizes);
+    if (member.words.empty()) continue;
+    plan.kernels[i] = std::move(member.kernel);
+    plan.program.codes[i].key = kernel::get_hash(plan.kernels[i]);
+    for (const int64_t word : member.words) words[i].emplace_back().bits = word;
+  }
+  for (program::Step& step : plan.program.steps) {
+    if (step.kind != program::StepKind::Launch) continue;
+    const std::vector<program::Word>& more = words[step.code.index()];
+    step.words.insert(step.words.end(), more.begin(), more.end());
+  }
+}
+
 void log_plan(const schedule::Plan& plan) {
   if (base::is_log_enabled(base::LogWord::Kernel)) {
     for (const kernel::Kernel& kernel : plan.kernels) base::write_log(base::LogWord::Kernel, kernel::print(kernel));
@@ -122,6 +139,7 @@ CompiledGraph compile_graph(const graph::Graph& given, const CompileTools& tools
   if (tools.fault) {
     for (kernel::Kernel& kernel : made.plan.value().kernels) kernel::inject(kernel, *tools.fault);
   }
+  if (tools.family != nullptr) share_kernels(made.plan.value(), tools);
   const uint64_t planned = now_ns();
   auto functions = tools.engine->compile(made.plan.value().kernels, tools.cache, made.code);
   if (functions) {

@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "driver/native_engine.h"
 #include "graph/graph.h"
+#include "kernel/family.h"
 #include "kernel/faults.h"
 #include "schedule/plan.h"
 
@@ -38,6 +39,9 @@ struct CompileTools {
   bool keep_rounding = true;
   bool uses_onednn = false;  // for large matrix products (host/torch/matrix_product.h)
   base::PartSet without;
+  std::shared_ptr<kernel::KernelFamily> family;  // kernels for other sizes; nullptr: each is compiled as it is
+  uint64_t sizes = 0;                            // the choice of sizes that the graph is for
+  bool has_varying_sizes = false;                // kernels may become ones with parameters
   std::optional<kernel::Fault> fault;  // REPRISE_TEST_FAULT: a mistake in every kernel that has a place for it
 };
 

@@ -33,7 +33,7 @@ class NativeMaker::DeferredProgram final : public host::RegionProgram {
 
 base::Result<std::unique_ptr<host::RegionProgram>> NativeMaker::make(const graph::Graph& graph,
                                                                      const host::TraceConstants& constants) {
-  auto tools = find_compile_tools(options_);
+  auto tools = find_tools();
   if (!tools) return tools.unsupported();
   if (!is_deferring_) {
     return make_program(compile_graph(graph, tools.value()), tools.value().engine->arenas(), constants,
@@ -44,6 +44,16 @@ base::Result<std::unique_ptr<host::RegionProgram>> NativeMaker::make(const graph
   pending_.push_back({std::make_shared<NativeJob>(graph, std::move(tools).value()), deferred.get(), &constants,
                       list_constants(graph)});
   return std::unique_ptr<host::RegionProgram>(std::move(deferred));
+}
+
+base::Result<CompileTools> NativeMaker::find_tools() const {
+  auto tools = find_compile_tools(options_);
+  if (tools && !options_.without.has(base::Part::SharedKernels)) {
+    tools.value().family = family_;
+    tools.value().sizes = sizes_;
+    tools.value().has_varying_sizes = has_varying_sizes_;
+  }
+  return tools;
 }
 
 void NativeMaker::start() {
@@ -64,7 +74,7 @@ bool NativeMaker::is_ready() const {
 base::Result<bool> NativeMaker::finish() {
   is_deferring_ = false;
   if (pending_.empty()) return true;
-  auto tools = find_compile_tools(options_);
+  auto tools = find_tools();
   if (!tools) return tools.unsupported();
   for (Pending& pending : std::exchange(pending_, {})) {
     if (!pending.job->is_done()) {

@@ -31,7 +31,10 @@ struct NativeCounts {
 /// before that.
 class NativeMaker final : public aot::ProgramMaker {
  public:
-  explicit NativeMaker(const base::Options& options) : options_(options) {}
+  /// `family`: of the kernels for other sizes; `sizes` names the choice at hand (kernel/family.h).
+  NativeMaker(const base::Options& options, std::shared_ptr<kernel::KernelFamily> family, uint64_t sizes,
+              bool has_varying_sizes)
+      : options_(options), family_(std::move(family)), sizes_(sizes), has_varying_sizes_(has_varying_sizes) {}
 
   base::Result<std::unique_ptr<host::RegionProgram>> make(const graph::Graph& graph,
                                                           const host::TraceConstants& constants) override;
@@ -62,7 +65,12 @@ class NativeMaker final : public aot::ProgramMaker {
                                                                   const host::TraceConstants& constants,
                                                                   const std::vector<uint32_t>& constant_indices);
 
+  base::Result<CompileTools> find_tools() const;
+
   base::Options options_;
+  std::shared_ptr<kernel::KernelFamily> family_;
+  uint64_t sizes_ = 0;
+  bool has_varying_sizes_ = false;
   NativeCounts counts_;
   bool is_deferring_ = false;
   bool is_started_ = false;

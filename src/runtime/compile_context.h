@@ -17,6 +17,7 @@
 
 #include "base/options.h"
 #include "host/torch/trace_tensor.h"
+#include "kernel/family.h"
 #include "runtime/place.h"
 #include "runtime/statistics.h"
 
@@ -52,6 +53,9 @@ class CompileContext {
   bool has_varying_sizes() const { return options.dynamic != base::Dynamic::False; }
   /// Shared: compiled code traces again for other backwards, and may outlive the context.
   const std::shared_ptr<host::TraceContext>& trace_context();
+  /// Shared: the background thread may compile for it when the context is gone.
+  const std::shared_ptr<kernel::KernelFamily>& kernel_family() const { return kernel_family_; }
+  uint64_t take_size_choice() { return next_size_choice_++; }
   /// The place at a boundary, made when there is none.
   Place& get_place(PyCodeObject* code, int32_t unit);
   /// Null when there is none.
@@ -82,6 +86,8 @@ class CompileContext {
   ~CompileContext();
 
   std::shared_ptr<host::TraceContext> trace_context_;
+  std::shared_ptr<kernel::KernelFamily> kernel_family_ = std::make_shared<kernel::KernelFamily>();
+  uint64_t next_size_choice_ = 0;
   PyObject* backend_;                                                     // strong
   std::unordered_map<PyCodeObject*, std::unique_ptr<CodePlaces>> codes_;  // looked up, never iterated for output
   std::unordered_map<PyCodeObject*, uint32_t> plain_call_counts_;         // keys are not alive: only a hint

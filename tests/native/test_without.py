@@ -8,7 +8,7 @@ import torch
 
 PARTS = (
     "use_functional_ops", "decompose", "fold_views", "simplify", "merge_equal", "min_cut", "fusion", "reuse_memory",
-    "write_inputs",
+    "write_inputs", "shared_kernels",
 )  # fmt: skip
 
 
