@@ -6,10 +6,10 @@
 // third choice of sizes needs no code: it is the same kernel with other words.
 //
 // Callers may rely on: a kernel that adapt() gives, run with its words behind those that the given kernel takes, writes
-// what the given kernel writes, but for the order in which long float sums are added up (prepare.h splits loops of
-// unknown length). The given kernel is not prepared yet. A kernel that nothing like it came before is given back as it
-// is, as is one whose varying numbers no parameter can stand for (strides along a vector loop, sizes of local arrays).
-// Deterministic: the same calls give the same kernels. Threads: any; calls wait for each other.
+// what the given kernel writes, to the bit (prepare.h splits sums of unknown length as long ones). Kernels are not
+// prepared yet. A kernel that nothing like it came before is given back as it is, as is one whose varying numbers no
+// parameter can stand for (strides along a vector loop, sizes of local arrays). Deterministic: the same calls give the
+// same kernels. Threads: any; calls wait for each other.
 #pragma once
 
 #include <cstdint>

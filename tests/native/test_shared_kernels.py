@@ -95,3 +95,17 @@ def test_training_at_a_third_size_compiles_nothing(axis):
                 torch.testing.assert_close(parameter.grad, gradient)
         counts.append(count_compiled(compiled, x))
     assert counts[0] > 0 and counts[2:] == [counts[1]] * 2, counts
+
+
+@pytest.mark.parametrize("name", ("rows", "softmax", "sum", "columns"))
+def test_bits_are_those_of_code_for_one_size(name):
+    """Short and long sums: lanes, blocks and groups of blocks."""
+    program = {"sum": lambda x: (x * 2).sum(-1), "columns": lambda x: (x * 2).sum(0)}.get(name) or PROGRAMS[name]
+    shared, single = compile_here(program), compile_here(program, without="shared_kernels")
+    for size in (50, 7, 64, 300, 4096, 5000, 20000, 600000):
+        torch.manual_seed(size)
+        x = torch.randn((size, 3) if name == "columns" else (3, size))
+        for _ in range(3):
+            assert torch.equal(shared(x), single(x))
+    if name in ("sum", "columns"):
+        assert count_compiled(shared, x) < count_compiled(single, x)
