@@ -651,16 +651,6 @@ MODEL(context_copy) {
   return Outcome::Done;
 }
 
-MODEL(context_run) {
-  if (n < 2 || !PyFunction_Check(args[1].object)) return call_opaque(callable);
-  // Only a context copied in the trace, which nobody else sees: the callee then runs as a plain call at replay.
-  if (!is_created(args[0].id)) return call_opaque(callable);
-  std::vector<PyObject*> live;
-  for (int i = 0; i < n; i++) live.push_back(args[i].object);
-  return call_expected(callable.object, live.data(), n, kwnames, args[1], std::span<const Operand>(args + 2, n - 2),
-                       kwnames, out);
-}
-
 // function.__get__(object, type=None)
 MODEL(function_get) {
   NO_KEYWORDS(2, 3)

@@ -237,6 +237,14 @@ bool is_plain_callable(PyObject* callable) {
          !PyType_HasFeature(reinterpret_cast<PyTypeObject*>(callable), Py_TPFLAGS_HEAPTYPE);
 }
 
+// variable.get(default): looked up by identity; what is found is given as it is.
+bool is_context_read(PyObject* const* operands, size_t count) {
+  return count >= 2 && Py_IS_TYPE(operands[0], &PyMethodDescr_Type) &&
+         PyDescr_TYPE(operands[0]) == &PyContextVar_Type && PyContextVar_CheckExact(operands[1]) &&
+         PyDescr_NAME(operands[0]) != nullptr &&
+         PyUnicode_CompareWithASCIIString(PyDescr_NAME(operands[0]), "get") == 0;
+}
+
 bool is_plain_operation(NodeKind kind, PyObject* const* operands, size_t count) {
   switch (kind) {
     case NodeKind::Identical:
@@ -265,6 +273,7 @@ bool is_plain_operation(NodeKind kind, PyObject* const* operands, size_t count) 
     case NodeKind::Compare:
       return is_plain_to_compare(operands[0]) && is_plain_to_compare(operands[1]);
     case NodeKind::Call:
+      if (is_context_read(operands, count)) return true;
       if (!is_plain_callable(operands[0])) return false;
       break;
     default:

@@ -116,7 +116,12 @@ SlotId Assembler::make_memory(TensorId tensor) {
     }
   }
   SlotId slot;
-  if (storage.arena_offset >= 0) {
+  if (storage.escapes && !place_slots_[place].empty()) {  // allocated for an operand in whose place it is
+    slot = add_slot(tensor, SlotKind::View);
+    Step& step = add_step(StepKind::View);
+    step.slot = slot;
+    step.source = place_slots_[place].front();
+  } else if (storage.arena_offset >= 0) {
     slot = add_slot(tensor, SlotKind::Temporary);
     plan_.program.slots[slot.index()].arena_offset = storage.arena_offset;
   } else {

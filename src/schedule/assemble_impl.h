@@ -76,6 +76,7 @@ class Assembler {
   bool can_write_in_place(std::uint32_t group_index, TensorId result, TensorId operand) const;
   void share_places();
   bool can_lie_in_arena(TensorId tensor);
+  bool is_own_output(TensorId tensor) const;
   void take_over_arguments();
   void place_in_arena();
 

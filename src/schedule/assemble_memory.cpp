@@ -4,7 +4,8 @@
 //     calls bring their own memory, but for ops with an out= overload (out_variants.def); all else is in the arena.
 //  2. Places are shared one after the other: a place is given again only behind the item that used it last.
 //  3. In place, in a kernel: a result may take the place of an operand that dies here if every read of it in the kernel
-//     is at the position of the store, and none is in a later phase than the store.
+//     is at the position of the store, and none is in a later phase than the store. Where the host gets the result, its
+//     memory is allocated for the operand.
 //  4. In place, by a library op that writes its argument (`mut`): the new value takes over the argument's memory if
 //     that dies here, the two have one geometry, and no other argument lies on it; else the argument is copied first.
 //  5. An input whose new contents are computed here (effect Copy) is written in place by the kernel or op that computes
@@ -262,7 +263,7 @@ bool Assembler::can_write_in_place(std::uint32_t group_index, TensorId result, T
   return true;
 }
 
-// Requirement 3 for temporaries: results of kernels in the place of operands that die there.
+// Requirement 3: results of kernels in the place of operands that die there.
 void Assembler::share_places() {
   for (std::size_t i = 0; i < grouping_.items.size(); ++i) {
     const Item& item = grouping_.items[i];
@@ -270,7 +271,7 @@ void Assembler::share_places() {
     const Emitted& emitted = emitted_[item.group];
     std::vector<bool> is_taken(emitted.buffers.size(), false);
     for (const EmittedBuffer& result : emitted.buffers) {
-      if (!result.is_written || !can_lie_in_arena(result.root)) continue;
+      if (!result.is_written || !(can_lie_in_arena(result.root) || is_own_output(result.root))) continue;
       for (std::size_t b = 0; b < emitted.buffers.size(); ++b) {
         const EmittedBuffer& operand = emitted.buffers[b];
         if (operand.is_written || is_taken[b] || !can_lie_in_arena(operand.root)) continue;
@@ -289,6 +290,14 @@ void Assembler::share_places() {
 bool Assembler::can_lie_in_arena(TensorId tensor) {
   const Storage& storage = get_place(tensor);
   return storage.is_kernel && !storage.escapes && !storage.is_source && lowered_.get(tensor).root == tensor;
+}
+
+// Computed by a kernel for the host, in memory of its own so far.
+bool Assembler::is_own_output(TensorId tensor) const {
+  const std::uint32_t own = get_storage(tensor);
+  const Storage& storage = storages_[own];
+  return storage.is_kernel && storage.escapes && !storage.is_source && storage.place == own &&
+         lowered_.get(tensor).root == tensor;
 }
 
 // Requirement 4.

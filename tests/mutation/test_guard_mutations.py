@@ -8,6 +8,7 @@ more. Rows of SHARED change torch or Python itself, so they are executed once, a
 import contextlib
 
 import pytest
+import reprise
 import torch
 from twins import assert_same, assert_same_outcome, compiled, outcome, rnd, seed
 from victim import make_victim
@@ -241,6 +242,8 @@ class Twins:
         self.calls = [self.spaces[0]["m"], compiled(self.spaces[1]["m"])]
         for i in range(STAMPED_CALLS):
             self.compare(f"stamped call {i}", rnd(i, 2, 3))
+        counters = reprise.explain(self.calls[1]).report.counters
+        assert counters["entry_runs"] >= STAMPED_CALLS - 2, "the stamped calls were recorded, not replayed"
 
     def change(self, text):
         for space in self.spaces:

@@ -5,6 +5,7 @@ import contextvars
 import io
 import threading
 
+import reprise
 import torch
 from twins import ONE_ENTRY, assert_same, call, check, check_function, compiled, rnd, vectors
 
@@ -323,3 +324,23 @@ def test_torch_function_and_dispatch_modes_around_the_compiled_call():
                 value = program(rnd(i, 3))
             logs.append((value, seen))
         assert_same(logs[1], logs[0], f"call {i} under {mode}")
+
+
+def test_a_context_variable_is_read_without_recording_again():
+    scale = contextvars.ContextVar("scale", default=2.0)
+    unset = contextvars.ContextVar("unset")
+
+    def f(x):
+        return x * scale.get() + unset.get(1.0)
+
+    tested = compiled(f)
+    for i in range(6):
+        assert_same(tested(rnd(i, 3)), f(rnd(i, 3)), f"call {i}")
+    assert reprise.explain(tested).report.counters["recordings"] == 1
+    token = scale.set(3.0)
+    for i in range(3):
+        assert_same(tested(rnd(i, 3)), f(rnd(i, 3)), f"call {i} behind the set")
+    assert reprise.explain(tested).report.counters["recordings"] == 1
+    scale.reset(token)
+    assert_same(tested(rnd(7, 3)), f(rnd(7, 3)), "behind the reset")
+    assert reprise.explain(tested).report.counters["recordings"] == 1
