@@ -251,6 +251,10 @@ Outcome Recorder::read_slot(PyObject* descriptor, Operand o, Operand* out) {
     exception_is_recorded_ = true;  // a slot that the trace never filled
     return Outcome::Raised;
   }
+  if (object->is_created && value != nullptr && PyExceptionInstance_Check(value) && find_exception(value) < 0) {
+    Py_DECREF(value);
+    return stop("what an exception came from, outside of the recording");
+  }
   force_late_ = object->is_created || (had_callbacks_ && !is_member);
   ValueId id = emit(NodeKind::Slot, {object->id}, descriptor);
   force_late_ = false;

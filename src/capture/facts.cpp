@@ -53,7 +53,9 @@ ValueId Recorder::emit(NodeKind kind, std::span<const ValueId> operands, PyObjec
   }
   if (force_late_) is_pre = false;
   int32_t snapshot = -1;
-  if (!is_pre && category != Category::Root && category != Category::Alloc) snapshot = error_snapshot();
+  if (!is_pre && category != Category::Root && category != Category::Alloc) {
+    snapshot = is_unwinding_ ? caught_snapshot_ : error_snapshot();
+  }
   ValueId id = trace_->add_node(kind, operands, object, n, is_pre);
   trace_->values[id].snapshot = snapshot;
   trace_->values[id].varies = follows_from_sizes(kind, operands, is_pre);

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "capture/callables.h"
+#include "capture/names.h"
 #include "capture/quiet_frames.h"
 #include "capture/recorder.h"
 #include "capture/type_names.h"
@@ -41,26 +42,6 @@ void Recorder::expect_root_call(PyObject* function) {
 
 void Recorder::expect_root_frame(host::Frame* frame) { pending_frame_ = frame; }
 
-// A generator that is closed where no handler of its own covers it executes nothing more. From 3.12 on each has a
-// handler that makes a RuntimeError of StopIteration, and `yield from` one that looks for it; both raise again.
-static bool ends_at_once(host::Frame* frame) {
-  if (!host::is_generator_frame(frame) || !PyErr_ExceptionMatches(PyExc_GeneratorExit)) return false;
-  PyCodeObject* code = host::get_code(frame);
-  const host::CodeInfo* info = host::get_code_info(code);
-  int32_t unit = host::get_current_unit(frame);
-  host::Handler handler;
-  while (host::find_handler(code, unit, &handler)) {
-    const int32_t index = info != nullptr ? info->find_index(handler.unit) : -1;
-    if (index < 0 || handler.unit <= unit) return false;
-    constexpr int kStopIterationError = 3;
-    const host::Instruction& first = info->instructions[index];
-    const bool is_wrapper = first.op == host::Op::CallIntrinsic1 && first.arg == kStopIterationError;
-    if (!is_wrapper && first.op != host::Op::CleanupThrow) return false;
-    unit = first.op_unit;
-  }
-  return true;
-}
-
 Recorder::FrameUse Recorder::classify_frame(host::Frame* frame, bool throwflag) {
   if (!active_) return FrameUse::PassThrough;
   if (pending_.is_set && host::get_function(frame) == pending_.function && c_depth_ == 0 && !throwflag) {
@@ -71,10 +52,13 @@ Recorder::FrameUse Recorder::classify_frame(host::Frame* frame, bool throwflag) 
   }
   // Deallocation, weak references, GC, signal handlers, C code that calls Python: not ours; what they may have written
   // is read late from now on.
-  if (throwflag && ends_at_once(frame)) return FrameUse::PassThrough;
+  if (throwflag && PyErr_ExceptionMatches(PyExc_GeneratorExit) && host::closes_at_once(frame)) {
+    generator_frames_.erase(frame);  // another one may be made there
+    return FrameUse::PassThrough;
+  }
   // One that the trace made is closed where the program drops it, and has handlers: no step does that.
   if (throwflag && generator_frames_.count(frame) != 0) {
-    lose("a generator that runs code when it is closed");
+    end_recording(UnsupportedCode::UnmodelledOperation, "a generator that runs code when it is closed", true);
     return FrameUse::PassThrough;
   }
   if (is_quiet_frame(frame)) return FrameUse::PassThrough;
@@ -365,6 +349,7 @@ bool Recorder::on_return(Act& act, Operand v) {
   }
   if (act.generator != nullptr) {
     act.generator->generator->is_finished = true;
+    generator_frames_.erase(act.frame);
     emit(NodeKind::Suspend, {act.generator->id}, nullptr, -1);
   }
   return_id_ = v.id;
@@ -476,6 +461,7 @@ ValueId Recorder::caught_exception_id(Act&, PyObject* exception) {
   caught_snapshot_ = raise_snapshot_;
   raise_snapshot_ = -1;
   ValueId known = find_exception(exception);
+  if (known >= 0) link_exception(exception);
   if (known >= 0 || !is_recorded) return known;
   // A modelled miss (KeyError, AttributeError, StopIteration ...) made it: the same class with the same arguments.
   PyObject* arguments = reinterpret_cast<PyBaseExceptionObject*>(exception)->args;
@@ -497,7 +483,35 @@ ValueId Recorder::caught_exception_id(Act&, PyObject* exception) {
     if (set_attribute({exception, id}, name, {value, constant_id(value)}) != Outcome::Done) return kNoValue;
   }
   known_exceptions_.push_back({Py_NewRef(exception), id});
+  link_exception(exception);
   return id;
+}
+
+// `raise` sets what an exception came from; in the trace these are stores into it, which live as long as it does.
+void Recorder::link_exception(PyObject* exception) {
+  const auto found = std::find_if(known_exceptions_.begin(), known_exceptions_.end(),
+                                  [&](const KnownException& known) { return known.object == exception; });
+  const HeapObject* heap = found == known_exceptions_.end() ? nullptr : facts_[found->id].heap;
+  if (heap == nullptr || !heap->is_created) return;
+  PyObject* context = PyException_GetContext(exception);
+  PyObject* cause = PyException_GetCause(exception);
+  const ValueId context_id = find_exception(context), cause_id = find_exception(cause);
+  const bool suppresses = reinterpret_cast<PyBaseExceptionObject*>(exception)->suppress_context != 0;
+  is_unwinding_ = true;
+  if (context_id >= 0 && context_id != found->context) {
+    emit(NodeKind::SetAttribute, {found->id, context_id}, names().exception_context);
+    found->context = context_id;
+  }
+  if (cause_id >= 0 && cause_id != found->cause) {  // this suppresses the context as well
+    emit(NodeKind::SetAttribute, {found->id, cause_id}, names().exception_cause);
+    found->cause = cause_id;
+  } else if (suppresses && !found->suppresses) {
+    emit(NodeKind::SetAttribute, {found->id, constant_id(Py_True)}, names().suppress_context);
+  }
+  is_unwinding_ = false;
+  found->suppresses = suppresses;
+  Py_XDECREF(context);
+  Py_XDECREF(cause);
 }
 
 void Recorder::on_push_exc_info(Act& act) {

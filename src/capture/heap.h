@@ -63,14 +63,20 @@ struct IteratorState {
   Py_ssize_t start = 0, step = 1, length = 0;  // Range; start also for Enumerate
   std::vector<ValueId> ids;
   struct Source {
-    PyObject* object;  // strong: an inner iterator
+    PyObject* object;  // an inner iterator
     HeapObject* heap;
   };
   std::vector<Source> sources;
+  bool owns_sources = true;      // references to them; else the live iterator keeps them as long as it lives
   PyObject* function = nullptr;  // strong: of a Map or a Filter
   ValueId function_id = kNoValue;
-  ~IteratorState() {
+  /// From now on the live iterator keeps the sources: they die where the program lets go of it.
+  void leave_sources() {
     for (Source& source : sources) Py_DECREF(source.object);
+    owns_sources = false;
+  }
+  ~IteratorState() {
+    if (owns_sources) leave_sources();
     Py_XDECREF(function);
   }
 };

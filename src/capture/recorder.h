@@ -311,10 +311,12 @@ class Recorder {
   /// Something that was there at `mark` has been written since: executing from there again would write it twice.
   bool has_effects_since(size_t mark) const;
   ValueId find_exception(PyObject* exception) const;
+  void link_exception(PyObject* exception);
   int32_t error_snapshot() { return take_snapshot(false); }
   int32_t frame_state_of(Act& act, bool is_innermost);
   /// Ends the recording in front of the current instruction (of the outermost frame that no exit can cross).
-  void end_recording(UnsupportedCode code, std::string text);
+  /// `is_between`: the instruction has let go of operands already, so the state in front of it is gone.
+  void end_recording(UnsupportedCode code, std::string text, bool is_between = false);
   Outcome stop(UnsupportedCode code, std::string text);
   Outcome stop(std::string text) { return stop(UnsupportedCode::UnmodelledOperation, std::move(text)); }
   /// Something was executed already: the trace ends in front of the instruction, execution goes on unrecorded.
@@ -382,7 +384,11 @@ class Recorder {
   struct KnownException {
     PyObject* object;  // strong
     ValueId id;
+    ValueId context = kNoValue;  // what the trace has given it
+    ValueId cause = kNoValue;
+    bool suppresses = false;
   };
+  bool is_unwinding_ = false;  // the frame is on its way to a handler: its state is that of the raise
   std::vector<KnownException> known_exceptions_;  // raised in the trace
   std::unordered_map<host::Frame*, HeapObject*> generator_frames_;
 

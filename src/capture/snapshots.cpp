@@ -109,7 +109,7 @@ int32_t Recorder::take_snapshot(bool must_be_exact) {
   return static_cast<int32_t>(trace_->snapshots.size()) - 1;
 }
 
-void Recorder::end_recording(UnsupportedCode code, std::string text) {
+void Recorder::end_recording(UnsupportedCode code, std::string text, bool is_between) {
   if (!active_) return;
   active_ = false;
   has_ended_ = true;
@@ -134,9 +134,9 @@ void Recorder::end_recording(UnsupportedCode code, std::string text) {
     return;
   }
   size_t mark = front == top_ ? boundary_mark_ : front->item_mark;
-  int32_t frame = frame_state_of(*front, true);
+  int32_t frame = is_between && front == top_ ? -1 : frame_state_of(*front, true);
   if (frame < 0) {
-    // A live slot without a known value: fall back to the last place where the state was known.
+    // Also for a live slot without a known value: back to the last place where the state was known.
     for (size_t i = trace_->snapshots.size(); i-- > 0;) {
       trace::Snapshot& snapshot = trace_->snapshots[i];
       if (snapshot.is_exact && snapshot.item <= static_cast<int32_t>(mark)) {

@@ -230,11 +230,11 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     bool is_generator = PyGen_CheckExact(source.object);
     state->kind = is_generator ? IteratorKind::EnumerateOpaque : IteratorKind::Enumerate;
     state->start = n == 2 ? PyLong_AsSsize_t(args[1].object) : 0;
-    state->sources.push_back({Py_NewRef(source.object), source.id >= 0 ? facts_[source.id].heap : nullptr});
+    state->sources.push_back({source.object, source.id >= 0 ? facts_[source.id].heap : nullptr});
+    state->leave_sources();
     std::vector<ValueId> operands{source.id};
     if (n == 2) operands.push_back(args[1].id);
     *out = new_iterator(result, operands, type.object, std::move(state));
-    Py_DECREF(source.object);
     return Outcome::Done;
   }
   if (t == &PyZip_Type || (t == &PyMap_Type && n >= 2 && kwnames == nullptr)) {
@@ -274,6 +274,7 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     if (outcome != Outcome::Done) return outcome;
     PyObject* result = PyObject_Vectorcall(type.object, sources.data(), positional, nullptr);
     if (result == nullptr) return raised();
+    state->leave_sources();
     *out = new_iterator(result, operands, type.object, std::move(state));
     return Outcome::Done;
   }
@@ -343,6 +344,7 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     state->function_id = args[0].id;
     state->sources.push_back({source.object, made});
     if (result == nullptr) return raised();
+    state->leave_sources();
     ValueId operands[] = {args[0].id, source.id};
     *out = new_iterator(result, operands, type.object, std::move(state));
     return Outcome::Done;

@@ -12,6 +12,7 @@
 #include "runtime/compile_requests.h"
 #include "runtime/dispatch.h"
 #include "runtime/errors.h"
+#include "runtime/finalisers.h"
 
 namespace reprise::runtime {
 namespace {
@@ -35,8 +36,10 @@ struct Finding {
 
   bool is_empty() const { return !entry && !is_recording_wanted; }
 
-  void look(Place& here, PyObject* function, PyObject* globals, PyObject* const* locals,
+  /// `count`: of the locals, and the value stack behind them.
+  void look(Place& here, PyObject* function, PyObject* globals, PyObject* const* locals, int count,
             std::span<const EntryRef> excluded, bool may_record) {
+    if (here.unit() != 0 && own_finaliser(locals, count)) return;
     entry = find_entry(here, function, globals, locals, state, excluded);
     if (!entry && may_record && here.should_record()) {
       is_recording_wanted = true;
@@ -72,7 +75,7 @@ class DrivePolicy : public interp::PlainPolicy {
     if (std::exchange(is_first_, false) && instruction_count() <= 1) return true;
     Place* place = places_.find(act.instruction->unit);
     if (place == nullptr || place->is_idle() || is_disabled()) return true;
-    finding_->look(*place, function_, globals_, act.locals, {}, true);
+    finding_->look(*place, function_, globals_, act.locals, static_cast<int>(act.stack_pointer - act.locals), {}, true);
     return finding_->is_empty();
   }
 
@@ -121,7 +124,8 @@ PyObject* drive_frame(CompileContext& context, PyThreadState* thread, host::Fram
     const int32_t unit = host::get_next_unit(frame);
     Place* here = places->find(unit);
     if (here != nullptr && here != std::exchange(seen, nullptr) && !here->is_idle() && !is_disabled()) {
-      finding.look(*here, policy.function(), policy.globals(), host::get_locals(frame), tried, may_record);
+      finding.look(*here, policy.function(), policy.globals(), host::get_locals(frame), host::get_slot_count(frame),
+                   tried, may_record);
     }
     if (finding.is_empty()) {
       if (!places->is_active()) return release_frame(context, thread, frame);

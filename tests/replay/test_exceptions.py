@@ -6,7 +6,7 @@ import traceback
 
 import pytest
 import torch
-from twins import ONE_ENTRY, call, check, check_function, rnd, vectors
+from twins import ONE_ENTRY, call, check, check_function, compiled, rnd, vectors
 
 
 class Mine(ValueError):
@@ -417,3 +417,79 @@ def test_a_question_about_a_device_that_is_not_there(name):
         return x * int(found), found
 
     check_function(f, vectors(4), promise=ONE_ENTRY)
+
+
+def links_of(error, depth=0):
+    """Classes of what an exception came from, as far as it goes."""
+    if error is None or depth > 3:
+        return None
+    return (
+        type(error).__name__,
+        links_of(error.__cause__, depth + 1),
+        links_of(error.__context__, depth + 1),
+        error.__suppress_context__,
+    )
+
+
+def raised_from(x):
+    try:
+        try:
+            raise ValueError("a")
+        except ValueError as error:
+            raise KeyError("b") from error
+    except KeyError as error:
+        return x * 2, links_of(error), error
+
+
+def raised_from_none(x):
+    try:
+        try:
+            raise ValueError("a")
+        except ValueError:
+            raise KeyError("b") from None
+    except KeyError as error:
+        return x * 2, links_of(error), error
+
+
+def raised_while_handling(x):
+    try:
+        try:
+            {}["missing"]
+        except KeyError:
+            getattr(x, "no_such_attribute")  # noqa: B009
+    except AttributeError as error:
+        return x * 2, links_of(error)
+
+
+def raised_again(x):
+    kept = None
+    try:
+        try:
+            raise ValueError("a")
+        except ValueError as error:
+            kept = error
+            raise TypeError("b")  # noqa: B904
+    except TypeError as error:
+        second = links_of(error)
+    try:
+        raise kept
+    except ValueError as error:
+        return x * 2, second, links_of(error)
+
+
+@pytest.mark.parametrize("f", [raised_from, raised_from_none, raised_while_handling, raised_again])
+def test_what_an_exception_came_from(f):
+    def make():
+        def g(x):
+            y, links, *rest = f(x)
+            return y, links, [links_of(error) if isinstance(error, BaseException) else error for error in rest]
+
+        return g
+
+    check(make, vectors(4))
+    tested = compiled(f)
+    for i in range(4):
+        results = [program(rnd(i, 3)) for program in (tested, f)]
+        assert [links_of(e) for e in results[0][2:] if isinstance(e, BaseException)] == [
+            links_of(e) for e in results[1][2:] if isinstance(e, BaseException)
+        ]

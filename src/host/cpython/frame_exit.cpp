@@ -51,6 +51,64 @@ bool find_handler(PyCodeObject* code, int32_t unit, Handler* handler) {
   return false;
 }
 
+namespace {
+
+// The class that a global name stands for; nullptr: none.
+PyObject* find_global_class(Frame* frame, PyObject* name) {
+  PyObject* found = PyDict_GetItemWithError(get_globals(frame), name);
+  if (found == nullptr && !PyErr_Occurred() && PyDict_CheckExact(get_builtins(frame)))
+    found = PyDict_GetItemWithError(get_builtins(frame), name);
+  return found != nullptr && PyExceptionClass_Check(found) ? found : nullptr;
+}
+
+// Behind a handler that does nothing but pass GeneratorExit on: the unit that raises it again. -1: it may do more.
+//   except A: ..., except (B, C): ...   clauses of global classes that do not match
+//   COPY, POP_EXCEPT, RERAISE           the end of a handler
+//   RuntimeError of StopIteration, the look for StopIteration in `yield from` (from 3.12 on)
+int32_t find_passing_raise(Frame* frame, const CodeInfo& info, int32_t index) {
+  constexpr int kStopIterationError = 3;
+  const auto at = [&](int32_t i) -> const Instruction& { return info.instructions[static_cast<size_t>(i)]; };
+  const int32_t count = info.instruction_count;
+  const Instruction& first = at(index);
+  const bool is_wrapper = first.op == Op::CallIntrinsic1 && first.arg == kStopIterationError;
+  if (is_wrapper || first.op == Op::CleanupThrow) return first.op_unit;
+  if (first.op == Op::Copy && index + 2 < count && at(index + 1).op == Op::PopExcept && at(index + 2).op == Op::Reraise)
+    return at(index + 2).op_unit;
+  if (first.op != Op::PushExcInfo) return -1;
+  for (int32_t i = index + 1; i < count;) {
+    if (at(i).op == Op::Reraise) return at(i).op_unit;
+    const int32_t start = i;
+    for (; i < count && at(i).op == Op::LoadGlobal; i++) {
+      PyObject* type = at(i).object == nullptr ? nullptr : find_global_class(frame, at(i).object);
+      if (type == nullptr || PyErr_GivenExceptionMatches(PyExc_GeneratorExit, type)) return -1;
+    }
+    if (i < count && at(i).op == Op::BuildTuple && at(i).arg == i - start) i++;
+    if (i == start || i + 1 >= count || at(i).op != Op::CheckExcMatch || at(i + 1).op != Op::PopJumpIfFalse) return -1;
+    if (at(i + 1).target <= i) return -1;
+    i = at(i + 1).target;
+  }
+  return -1;
+}
+
+}  // namespace
+
+bool closes_at_once(Frame* frame) {
+  if (!is_generator_frame(frame)) return false;
+  PyCodeObject* code = get_code(frame);
+  const CodeInfo* info = get_code_info(code);
+  int32_t unit = get_current_unit(frame);
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  Handler handler;
+  while (unit >= 0 && find_handler(code, unit, &handler)) {
+    const int32_t index = info != nullptr ? info->find_index(handler.unit) : -1;
+    unit = index < 0 || handler.unit <= unit ? -1 : find_passing_raise(frame, *info, index);
+  }
+  PyErr_Clear();
+  PyErr_Restore(type, value, traceback);
+  return unit >= 0;
+}
+
 void add_traceback(Frame* frame) {
   if (view::is_incomplete(frame)) return;
   if (PyFrameObject* object = PyEval_GetFrame()) PyTraceBack_Here(object);

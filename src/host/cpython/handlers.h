@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "host/cpython/frame.h"
+
 namespace reprise::host {
 
 /// A row of the exception table.
@@ -16,5 +18,9 @@ struct Handler {
 
 /// The handler that covers `unit`.
 bool find_handler(PyCodeObject* code, int32_t unit, Handler* handler);
+
+/// A suspended generator's frame does nothing when it is closed: the handlers that cover it, if any, pass GeneratorExit
+/// on.
+bool closes_at_once(Frame* frame);
 
 }  // namespace reprise::host
