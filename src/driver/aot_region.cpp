@@ -47,7 +47,9 @@ class AotRegion final : public entry::RegionRunner {
     std::shared_ptr<Variant> variant = find_variant(operands);
     if (variant == nullptr) {
       if (can_wait()) return run_live(operands, results);
-      if (evicted_ >= kMaxSizes && !may_wait()) {
+      const bool is_full = sizes_.depends_on_data() && variants_.size() >= SizeKey::kMaxDataSizes;
+      if (is_full && may_wait()) return run_live(operands, results);
+      if ((is_full || evicted_ >= kMaxSizes) && !may_wait()) {
         failures_ = kMaxFailures;
         failure_ = "it needs code for each size, and too many sizes came";
         return false;

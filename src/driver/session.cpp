@@ -51,7 +51,7 @@ trace::RegionOptions make_region_options(const runtime::CompileContext& context)
   }
   if (!PyUnicode_Check(context.backend())) {
     options.min_nodes = 1;
-    options.takes_sizes = true;
+    options.takes_sizes = options.takes_data_sizes = true;
   }
   return options;
 }

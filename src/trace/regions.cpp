@@ -28,6 +28,7 @@ class Planner {
     find_carriers();
     find_gathered();
     find_targets();
+    find_data_sized();
     is_inside_.assign(count, 0);
     is_deferred_value_.assign(count, 0);
     input_of_.assign(count, -1);
@@ -39,6 +40,9 @@ class Planner {
  private:
   bool is_live(ValueId id) const { return liveness_.is_live[id] != 0; }
   const Value& value_of(ValueId id) const { return trace_.values[id]; }
+  bool is_tensor(ValueId id) const {
+    return value_of(id).type == ValueType::Tensor || value_of(id).type == ValueType::LateTensor;
+  }
   bool is_constant(ValueId id) const { return id >= 0 && plan_.constants[id] != nullptr; }
 
   void find_constants() {
@@ -156,22 +160,37 @@ class Planner {
     for (ValueId element : trace_.operands(id)) mark_targets(element, depth + 1);
   }
 
-  // Is it computed from a tensor of the current region that the trace differentiates with respect to?
-  bool uses_target(ValueId id, int depth = 0) const {
+  // Results whose sizes depend on data, and elements of those.
+  void find_data_sized() {
+    is_data_sized_.assign(trace_.values.size(), 0);
+    for (size_t id = 0; id < trace_.values.size(); id++) {
+      const Value& value = trace_.values[id];
+      const bool is_element =
+          value.kind == NodeKind::SequenceItem && is_data_sized_[trace_.operands(static_cast<ValueId>(id))[0]] != 0;
+      is_data_sized_[id] = value.is_data_sized || is_element;
+    }
+  }
+
+  // Is it computed from a result of the current region that `is_end` names?
+  bool uses_end(ValueId id, const std::vector<uint8_t>& is_end, int depth = 0) const {
     for (ValueId operand : trace_.operands(id)) {
       if (operand == kNoValue) continue;
-      if (is_inside_[operand] == 1 && is_target_[operand]) return true;
-      if (is_carrier_[operand] && depth < 8 && uses_target(operand, depth + 1)) return true;
+      if (is_inside_[operand] == 1 && is_end[operand]) return true;
+      if (is_carrier_[operand] && depth < 8 && uses_end(operand, is_end, depth + 1)) return true;
     }
     return false;
   }
+
+  // What is computed from it belongs to another region: a tensor that the trace differentiates with respect to, or one
+  // whose sizes depend on data (code is made for given sizes of what goes in).
+  bool uses_end(ValueId id) const { return uses_end(id, is_target_) || uses_end(id, is_data_sized_); }
 
   // Can a torch node of the current region take it as an operand?
   bool is_operand(ValueId id, int depth = 0) const {
     if (id == kNoValue || depth > 16) return false;
     if (is_constant(id)) return true;
     const Value& value = value_of(id);
-    if (is_inside_[id]) return true;
+    if (is_inside_[id]) return is_data_sized_[id] == 0;
     if (is_deferred_value_[id] && !is_carrier_[id]) return false;
     if (is_carrier_[id]) {
       for (ValueId operand : trace_.operands(id)) {
@@ -197,7 +216,7 @@ class Planner {
   bool can_run_inside(ValueId id) const {
     const Value& value = value_of(id);
     // Code is made for the metadata that it was traced with.
-    if (value.runs_python || value.is_tainted) return false;
+    if (value.runs_python || (value.is_tainted && !(options_.takes_data_sizes && value.is_data_sized))) return false;
     const std::span<const ValueId> operands = trace_.operands(id);
     size_t first = 0;
     switch (value.kind) {
@@ -230,7 +249,7 @@ class Planner {
         break;
       }
       case NodeKind::SequenceItem:
-        return is_inside_[operands[0]] && value.type == ValueType::Tensor;
+        return is_inside_[operands[0]] && is_tensor(id);
       default:
         return false;
     }
@@ -305,8 +324,8 @@ class Planner {
     // Torch calls may change what is read of tensors.
     const bool may_ask_tensor = category == Category::Py || value.kind == NodeKind::Slot;
     return std::ranges::none_of(operands, [&](ValueId operand) {
-      return operand != kNoValue && (value_of(operand).type == ValueType::Tensor ||
-                                     (may_ask_tensor && value_of(operand).type == ValueType::Unknown));
+      return operand != kNoValue &&
+             (is_tensor(operand) || (may_ask_tensor && value_of(operand).type == ValueType::Unknown));
     });
   }
 
@@ -325,8 +344,7 @@ class Planner {
       case FactKind::Length:
       case FactKind::Keys:
       case FactKind::Code:
-        return is_outside(guard.value) && !current_.has_deferred_changes &&
-               value_of(guard.value).type != ValueType::Tensor;
+        return is_outside(guard.value) && !current_.has_deferred_changes && !is_tensor(guard.value);
       case FactKind::TensorMeta:
       case FactKind::TensorLike:
         // Writing in place may make a tensor require grad.
@@ -375,9 +393,8 @@ class Planner {
     }
     const ValueId id = item.value;
     if (value_of(id).is_pre || !is_live(id)) return;
-    if (current_.tensor_node_count > 0 && category_of(value_of(id).kind) == Category::Tensor && uses_target(id)) {
-      close();
-    }
+    const bool may_join = category_of(value_of(id).kind) == Category::Tensor;
+    if (current_.tensor_node_count > 0 && may_join && uses_end(id)) close();
     if (is_excluded_[index] == 0 && can_run_inside(id)) {
       const bool is_start = current_.tensor_node_count == 0;
       if (is_start && !can_start_at(id)) {
@@ -484,7 +501,8 @@ class Planner {
   std::vector<uint8_t> is_excluded_;  // by item
   RegionPlan plan_;
   Region current_;
-  std::vector<uint8_t> is_varying_, is_target_, is_carrier_, is_inside_, is_deferred_value_;  // by value
+  std::vector<uint8_t> is_varying_, is_target_, is_data_sized_, is_carrier_, is_inside_,
+      is_deferred_value_;          // by value
   std::vector<int32_t> input_of_;  // by value: of which try at a region it is an input
   std::vector<ValueId> inside_, deferred_;
   int32_t region_count_ = 0;

@@ -72,6 +72,7 @@ struct RegionOptions {
   std::vector<ValueId> varying;     // numbers that change from run to run: what uses them runs as steps
   bool takes_late_numbers = false;  // numbers that steps in front of the region computed
   bool takes_sizes = false;         // what follows from sizes is computed inside, and facts about it are decided there
+  bool takes_data_sizes = false;  // results whose sizes depend on data may leave a region; none of its nodes uses them
 };
 
 /// `liveness` is that of the trace without regions. Values that are no tensors may leave a region: see make_entry.
