@@ -114,6 +114,7 @@ void Recorder::end_recording(UnsupportedCode code, std::string text) {
   if (!active_) return;
   active_ = false;
   has_ended_ = true;
+  put_off();
   end_code_ = code;
   end_text_ = text;
   trace_->end = trace::EndKind::Exit;

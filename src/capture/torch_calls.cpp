@@ -61,6 +61,11 @@ bool has_fixed_count(std::string_view name, PyObject* result) {
   return std::string_view(Py_TYPE(result)->tp_name).starts_with("torch.return_types.") || kNames.contains(name);
 }
 
+/// Callables that change other metadata than sizes.
+bool keeps_sizes(std::string_view name) {
+  return name == "requires_grad_" || name == "retain_grad" || name == "detach_" || name == "rename_";
+}
+
 /// PyTorch's own functions and methods, which return an argument or a new tensor.
 bool is_plain_function(std::string_view name) {
   const size_t dot = name.find('.');
@@ -268,6 +273,12 @@ Outcome Recorder::finish_torch_result(NodeKind kind, std::span<const ValueId> op
 Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out) {
   host::TorchCallable info = host::classify_torch_callable(callable.object);
   std::string name = info.is_torch && info.name != nullptr ? info.name : callable_name(callable.object);
+  if (info.is_torch && name == "torch._C._FunctionBase.apply" && kwnames == nullptr) {
+    bool is_handled = false;
+    const Outcome outcome = call_autograd_function(callable, args, n, out, &is_handled);
+    if (is_handled) return outcome;
+    if (!active_) return Outcome::Stop;
+  }
   const std::string_view function_name = last_part(name);
   bool scalars_may_vary = takes_scalars(function_name);
   std::vector<ValueId> operands{callable.id};
@@ -360,10 +371,7 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
       facts_[out->id].heap = heap_of(args[0]);
     }
   }
-  if (kind == Kind::MutatesMetadata) {
-    metadata_written_ = true;
-    sizes_.clear();
-  }
+  if (kind == Kind::MutatesMetadata && n > 0 && !keeps_sizes(function_name)) note_resized(args[0]);
   if (kind == Kind::MutatesMetadata && n > 0 && args[0].id >= 0 && active_) {
     // What follows from the arguments' metadata still follows; only a pre fact must not be used for the new state.
     facts_[args[0].id].is_meta_known = true;

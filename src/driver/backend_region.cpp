@@ -73,6 +73,7 @@ class BackendRegion final : public entry::RegionRunner {
   std::vector<int32_t> list_varying_numbers() const override { return varying_; }
   int32_t refused_guard() const override { return refused_guard_; }
   int32_t blamed_item() const override { return blamed_item_; }
+  bool is_asked_too_much() const override { return is_asked_too_much_; }
   std::string describe() const override {
     if (!varying_.empty()) return "a number that is a constant of it varies";
     if (has_failed_) return failure_;
@@ -211,9 +212,17 @@ class BackendRegion final : public entry::RegionRunner {
     return false;
   }
 
-  // Told once; the region runs node by node from now on.
+  // Told once; the region runs node by node from now on. What many backends do not take is left out first.
   bool fail(const char* what) {
     has_failed_ = true;
+    if (region().has_data_sizes || region().has_gradients) {
+      PyErr_Clear();
+      context_.takes_data_sizes &= !region().has_data_sizes;
+      context_.takes_gradients &= !region().has_gradients;
+      is_asked_too_much_ = true;
+      failure_ = what;
+      return false;
+    }
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     PyErr_NormalizeException(&type, &value, &traceback);
@@ -240,6 +249,7 @@ class BackendRegion final : public entry::RegionRunner {
   std::vector<int32_t> varying_;
   int32_t refused_guard_ = -1;
   int32_t blamed_item_ = -1;
+  bool is_asked_too_much_ = false;
   size_t evicted_ = 0;  // sizes whose code has gone
   uint64_t clock_ = 0;
   bool has_failed_ = false;

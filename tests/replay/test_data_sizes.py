@@ -1,13 +1,15 @@
 """Regions around tensors whose sizes depend on data: what gives them may end a region, what uses them is in the next
 one, with a graph for each size up to a bound."""
 
+import warnings
+
 import pytest
 import torch
 from test_regions import check_whole
 from torch import nn
 from twins import IS_REPRISE, assert_same, reprise_only, rnd
 
-from bench.harness.capture import CountingBackend
+from bench.harness.capture import CountingBackend, CountOperators
 from bench.stats import entries_of, report_of
 
 if IS_REPRISE:
@@ -133,3 +135,47 @@ def test_sizes_beyond_the_bound_take_the_branches_that_eager_takes():
     for _ in range(2):
         for n in range(1, 50):
             assert_same(tested(first(n)), f(first(n)), f"{n} elements")
+
+
+def test_other_tensors_whose_sizes_are_written_leave_sizes_known():
+    def f(x, w):
+        total = w.sum(0)
+        total.unsqueeze_(0)
+        w.requires_grad_(False)
+        y = x[x > 0]
+        return torch.relu(y.view(1, y.shape[0])).expand(2, y.shape[0]), total
+
+    seen = CountingBackend()
+    tested = reprise.compile(f, backend=seen)
+    for i in range(9):
+        ours, eagers = [(rnd(i, 12), rnd(i + 50, 4, 3)) for _ in range(2)]
+        with CountOperators() as counted:
+            want = f(*eagers)
+        seen.restart()
+        assert_same(tested(*ours), want, f"call {i}")
+    in_place = 1
+    assert seen.operators == counted.count - in_place, (seen.operators, counted.count)
+
+
+def test_a_backend_that_takes_no_such_results_gets_the_rest():
+    refused, taken = [], []
+
+    def backend(module, example_inputs):
+        if any("where" in str(node.target) or "getitem" in str(node.target) for node in module.graph.nodes):
+            refused.append(module)
+            raise NotImplementedError("results of unknown sizes")
+        taken.append(module)
+        return module
+
+    def f(x, w):
+        y = (x * 2)[x > 0]
+        ids = torch.where(torch.neg(y) < -1)[0]
+        return torch.relu(ids + 1), w.exp()
+
+    tested = reprise.compile(f, backend=backend)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for i in range(9):
+            assert_same(tested(rnd(i, 12), rnd(i, 3)), f(rnd(i, 12), rnd(i, 3)), f"call {i}")
+    assert len(refused) == 1 and taken
+    assert not any("dissolved" in text for entry in entries_of(report_of(tested)) for text in entry["regions"])
