@@ -301,7 +301,10 @@ TorchCallable Table::classify_operator(PyObject* op, const char* name_attribute)
   const string_view base = string_view(name).substr(0, name.find('.', name.find("::") + 2));
   Resolution resolution = base.find("::") == string_view::npos ? Resolution{Kind::Opaque, Always} : resolve(base);
   if (resolution.kind == Kind::Opaque && base.find("::") != string_view::npos && !rows_.contains(base)) {
-    resolution.kind = Kind::Tensor;  // operators of other namespaces
+    // Operators of others: few say that their sizes depend on data.
+    static constexpr string_view kOwn[] = {"prims::", "quantized::", "mkldnn::", "inductor::", "_c10d_functional::"};
+    const bool is_own = std::ranges::any_of(kOwn, [&](string_view prefix) { return base.starts_with(prefix); });
+    resolution = {is_own ? Kind::Tensor : Kind::DataDependent, Always};
   }
   PyObject* const tag_list = PyObject_GetAttrString(op, "_tags");
   PyTypeObject* const tag_type = find_type("torch._C", "Tag");
