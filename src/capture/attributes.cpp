@@ -688,7 +688,7 @@ Outcome Recorder::set_tensor_attribute(Operand o, PyObject* name, Operand value)
     return Outcome::Raised;
   }
   if (bracket.saw_callback()) forget_after_callback();
-  if (name != names().grad && PyUnicode_CompareWithASCIIString(name, "requires_grad") != 0) note_resized(o);
+  if (name != names().grad) note_resized(o);
   if (HeapObject* object = active_ ? heap_of(o) : nullptr) {
     object->items.set(name, value.id);
     note_effect(object);

@@ -61,11 +61,6 @@ bool has_fixed_count(std::string_view name, PyObject* result) {
   return std::string_view(Py_TYPE(result)->tp_name).starts_with("torch.return_types.") || kNames.contains(name);
 }
 
-/// Callables that change other metadata than sizes.
-bool keeps_sizes(std::string_view name) {
-  return name == "requires_grad_" || name == "retain_grad" || name == "detach_" || name == "rename_";
-}
-
 /// PyTorch's own functions and methods, which return an argument or a new tensor.
 bool is_plain_function(std::string_view name) {
   const size_t dot = name.find('.');
@@ -371,7 +366,7 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
       facts_[out->id].heap = heap_of(args[0]);
     }
   }
-  if (kind == Kind::MutatesMetadata && n > 0 && !keeps_sizes(function_name)) note_resized(args[0]);
+  if (kind == Kind::MutatesMetadata && n > 0) note_resized(args[0]);
   if (kind == Kind::MutatesMetadata && n > 0 && args[0].id >= 0 && active_) {
     // What follows from the arguments' metadata still follows; only a pre fact must not be used for the new state.
     facts_[args[0].id].is_meta_known = true;

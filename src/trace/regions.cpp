@@ -244,6 +244,23 @@ class Planner {
     return true;
   }
 
+  // Code is made for given sizes; one whose sizes depend on data is served by PyTorch's kernels at first, but not where
+  // something is written, which could not be taken back.
+  bool is_write_of_data_sizes(ValueId id) const {
+    const Value& value = value_of(id);
+    if (options_.takes_data_sizes || !may_write(id)) return false;
+    if (value.kind == NodeKind::TensorCall && value.object != nullptr && !has_out(value.object)) return false;
+    return std::ranges::any_of(trace_.operands(id),
+                               [&](ValueId operand) { return operand != kNoValue && varies_with_data(operand, 0); });
+  }
+
+  bool varies_with_data(ValueId id, int depth) const {
+    if (value_of(id).varies_with_data || !is_carrier_[id] || depth > 8) return value_of(id).varies_with_data;
+    return std::ranges::any_of(trace_.operands(id), [&](ValueId operand) {
+      return operand != kNoValue && varies_with_data(operand, depth + 1);
+    });
+  }
+
   // Python's own state: PyTorch calls don't see it. What is stashed for the engine's threads is for Python that they
   // run.
   bool is_unseen_state(ValueId id) const {
@@ -349,6 +366,13 @@ class Planner {
     return false;
   }
 
+  static bool has_out(PyObject* keywords) {
+    for (Py_ssize_t i = 0; keywords != nullptr && i < PyTuple_GET_SIZE(keywords); i++) {
+      if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(keywords, i), "out") == 0) return true;
+    }
+    return false;
+  }
+
   // A torch node that may write to its operands.
   bool may_write(ValueId id) const {
     const Value& value = value_of(id);
@@ -391,7 +415,7 @@ class Planner {
     if (value_of(id).is_pre || !is_live(id)) return;
     const bool may_join = category_of(value_of(id).kind) == Category::Tensor;
     if (current_.tensor_node_count > 0 && may_join && uses_end(id)) close();
-    if (is_excluded_[index] == 0 && can_run_inside(id)) {
+    if (is_excluded_[index] == 0 && can_run_inside(id) && !is_write_of_data_sizes(id)) {
       const bool is_start = current_.tensor_node_count == 0;
       if (is_start && !can_start_at(id)) {
         close();

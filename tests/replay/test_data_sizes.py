@@ -141,7 +141,6 @@ def test_other_tensors_whose_sizes_are_written_leave_sizes_known():
     def f(x, w):
         total = w.sum(0)
         total.unsqueeze_(0)
-        w.requires_grad_(False)
         y = x[x > 0]
         return torch.relu(y.view(1, y.shape[0])).expand(2, y.shape[0]), total
 
@@ -179,3 +178,19 @@ def test_a_backend_that_takes_no_such_results_gets_the_rest():
             assert_same(tested(rnd(i, 12), rnd(i, 3)), f(rnd(i, 12), rnd(i, 3)), f"call {i}")
     assert len(refused) == 1 and taken
     assert not any("dissolved" in text for entry in entries_of(report_of(tested)) for text in entry["regions"])
+
+
+def test_native_code_that_writes_is_made_for_few_such_sizes():
+    def f(x, w):
+        y = x[x > 0]
+        n = y.shape[0]
+        w[:n] += y
+        return torch.neg(w), torch.cumsum(y, 0)
+
+    tested = reprise.compile(f, options={"min_region_nodes": 1})
+    for n in [*range(1, 30), 3, 4]:
+        ours, eagers = torch.ones(40), torch.ones(40)
+        assert_same(tested(first(n, 40), ours), f(first(n, 40), eagers), f"{n} elements")
+        assert torch.equal(ours, eagers)
+    counters = reprise.explain(tested).report.counters
+    assert counters["recordings"] <= 2 and counters["checked_regions"] <= 12, counters
