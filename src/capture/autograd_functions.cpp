@@ -62,6 +62,7 @@ Outcome Recorder::call_autograd_function(Operand callable, const Operand* args, 
   auto* type = reinterpret_cast<PyTypeObject*>(self);
   static PyObject* const kForward = PyUnicode_InternFromString("forward");
   static PyObject* const kSetup = PyUnicode_InternFromString("setup_context");
+  static PyObject* const kNeeds = PyUnicode_InternFromString("needs_input_grad");
   static PyObject* const kContext = PyUnicode_InternFromString("_backward_cls");
   PyObject* forward = function_of(find_in_class(type, kForward));
   PyObject* context_type = find_in_class(type, kContext);
@@ -87,6 +88,7 @@ Outcome Recorder::call_autograd_function(Operand callable, const Operand* args, 
     facts_[context].type = reinterpret_cast<PyTypeObject*>(context_type);
     facts_[context].is_present = true;
     new_object(context)->function_context = constant_id(needs);
+    emit(NodeKind::SetAttribute, {context, constant_id(needs)}, kNeeds);
   }
   Py_DECREF(needs);
   std::vector<Operand> all{{nullptr, context}};

@@ -177,6 +177,7 @@ bool Recorder::prepare_torch_argument(Operand o, bool scalars_may_vary) {
     return true;
   }
   if (PyFunction_Check(x) || PyMethod_Check(x)) return is_created(o.id) || know_type(o);
+  if (facts_[o.id].heap != nullptr && facts_[o.id].heap->function_context >= 0) return false;  // another one at replay
   return is_created(o.id) || facts_[o.id].type != nullptr || know_type(o);
 }
 

@@ -221,6 +221,39 @@ def test_a_forward_that_raises_raises_as_eager():
         check_function(lambda x: Failing.apply(x), calls, promise={})
 
 
+def test_a_context_that_others_see():
+    class Telling(Function):
+        @staticmethod
+        def forward(ctx, x, kept):
+            ctx.factor = 3
+            kept.append(ctx)
+            return x * 2, ctx.name()
+
+        @staticmethod
+        def backward(ctx, *grads):
+            return grads[0], None
+
+    class Kept(Function):
+        @staticmethod
+        def forward(ctx, x, kept):
+            ctx.factor = x.shape[0]
+            kept.append(ctx)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad, None
+
+    def f(x, y):
+        kept = []
+        a, name = Telling.apply(x, kept)
+        b = Kept.apply(y, kept)
+        return a, b, name, [(c.factor, c.needs_input_grad, type(c).__name__) for c in kept]
+
+    with torch.no_grad():
+        check_function(f, pairs(), promise={"exits": at_most(10)})
+
+
 @reprise_only
 def test_a_forward_that_was_replaced_is_recorded_again():
     class Changing(Function):
