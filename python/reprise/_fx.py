@@ -85,7 +85,7 @@ def _add_call(graph, operands, kwnames):
 def _add_binary(graph, n, operands):
     # A number has nothing that could change in place, and torch.fx prints no `2 *= x`.
     in_place = n >= 13 and isinstance(operands[0], torch.fx.Node)
-    return graph.call_function(_binary(n if in_place else n % 13), operands)
+    return _add_function(graph, _binary(n if in_place else n % 13), operands, {})
 
 
 #: by host::SizeRead
@@ -121,17 +121,17 @@ def make_graph_module(nodes, constants, input_count, outputs):
         if kind in ("torch", "state"):
             made = _add_call(graph, of, object_)
         elif kind == "torch_unary":
-            made = graph.call_function(_UNARY[n], tuple(of))
+            made = _add_function(graph, _UNARY[n], tuple(of), {})
         elif kind == "torch_binary":
             made = _add_binary(graph, n, tuple(of))
         elif kind == "torch_compare":
-            made = graph.call_function(_COMPARE[n], tuple(of))
+            made = _add_function(graph, _COMPARE[n], tuple(of), {})
         elif kind == "torch_getitem":
-            made = graph.call_function(operator.getitem, tuple(of))
+            made = _add_function(graph, operator.getitem, tuple(of), {})
         elif kind == "torch_getattr":
             made = graph.call_function(getattr, (of[0], object_))
         elif kind == "torch_setitem":
-            made = graph.call_function(operator.setitem, tuple(of))
+            made = _add_function(graph, operator.setitem, tuple(of), {})
         elif kind == "size":
             made = _add_size(graph, n, of[0])
         elif kind in ("unary", "binary", "compare", "getitem", "call"):

@@ -219,6 +219,13 @@ Outcome Recorder::read_slot(PyObject* descriptor, Operand o, Operand* out) {
   }
   HeapObject* object = heap_of(o);
   if (object == nullptr) return Outcome::Stop;
+  if (object->function_context >= 0) {
+    // Its other fields, and what they are outside of the call, are PyTorch's.
+    if (PyUnicode_CompareWithASCIIString(PyDescr_NAME(descriptor), "needs_input_grad") != 0)
+      return stop("a field of an autograd function's context");
+    *out = {Py_NewRef(facts_[object->function_context].constant), object->function_context};
+    return Outcome::Done;
+  }
   if (is_code_of_function(descriptor, o.object)) {  // known as for a call of it
     if (!know_function(o)) return Outcome::Stop;
     *out = constant(PyFunction_GET_CODE(o.object));
@@ -685,10 +692,7 @@ Outcome Recorder::set_tensor_attribute(Operand o, PyObject* name, Operand value)
     return Outcome::Raised;
   }
   if (bracket.saw_callback()) forget_after_callback();
-  if (name != names().grad) {
-    metadata_written_ = true;
-    sizes_.clear();
-  }
+  if (name != names().grad) note_resized(o);
   if (HeapObject* object = active_ ? heap_of(o) : nullptr) {
     object->items.set(name, value.id);
     note_effect(object);
@@ -755,6 +759,13 @@ Outcome Recorder::set_attribute(Operand o, PyObject* name, Operand value, bool u
                          std::any_of(std::begin(kTexts), std::end(kTexts), [&](const char* text) {
                            return PyUnicode_CompareWithASCIIString(name, text) == 0;
                          });
+    // Where no graph is made nobody reads what a context keeps for backward.
+    if (HeapObject* context = kind == &PyGetSetDescr_Type && is_created(o.id) ? facts_[o.id].heap : nullptr;
+        context != nullptr && context->function_context >= 0) {
+      if (PyObject_GenericSetAttr(o.object, name, value.object) == 0) return Outcome::Done;
+      lose("an attribute store that raised");
+      return Outcome::Raised;
+    }
     if (kind != &PyMemberDescr_Type && !is_text) return stop("a store through the descriptor " + type_name(kind));
     HeapObject* object = heap_of(o);
     if (object == nullptr) return Outcome::Stop;

@@ -1,4 +1,5 @@
 // Values and facts: what the trace is built from.
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -59,6 +60,10 @@ ValueId Recorder::emit(NodeKind kind, std::span<const ValueId> operands, PyObjec
   ValueId id = trace_->add_node(kind, operands, object, n, is_pre);
   trace_->values[id].snapshot = snapshot;
   trace_->values[id].varies = follows_from_sizes(kind, operands, is_pre);
+  trace_->values[id].varies_with_data =
+      trace_->values[id].varies && std::any_of(operands.begin(), operands.end(), [&](ValueId operand) {
+        return operand >= 0 && trace_->values[operand].varies_with_data;
+      });
   facts_.emplace_back();
   if (category == Category::Mutate || category == Category::Tensor || category == Category::State)
     note_effect_node(kind, id);
@@ -179,6 +184,7 @@ bool Recorder::know_tensor(Operand o) {
     if (!guard(o.id, is_like ? FactKind::TensorLike : FactKind::TensorMeta, nullptr, meta)) return false;
     if (is_like) {
       trace_->values[o.id].varies = true;
+      trace_->values[o.id].varies_with_data = !is_pre(o.id);
       const size_t count = trace_->tensor_metas[meta]->dim_count();
       for (size_t i = 0; i < count; i++) {
         if (((varying >> i) & 1) == 0 && !fix_size(o, static_cast<int32_t>(i))) return false;

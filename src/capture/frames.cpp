@@ -353,6 +353,8 @@ bool Recorder::on_return(Act& act, Operand v) {
     emit(NodeKind::Suspend, {act.generator->id}, nullptr, -1);
   }
   return_id_ = v.id;
+  if (return_witness_ != nullptr && !act.is_root && act.caller == return_witness_->caller)
+    return_witness_->note(v.object);
   if (act.is_root && !branch_frames_.empty()) {
     branch_result_ = v.id;
   } else if (act.is_root) {

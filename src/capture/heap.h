@@ -125,8 +125,9 @@ struct HeapObject {
   // Sets made in the trace: tensors that were asked for or added, by address. All are different objects: one fact at
   // the end of the trace says so.
   std::unordered_map<const void*, ValueId> identities;
-  std::vector<ValueId> distinct;  // the same ids, in order
-  bool is_token = false;          // ContextVar token: `contents` is what reset() brings back
+  std::vector<ValueId> distinct;        // the same ids, in order
+  ValueId function_context = kNoValue;  // contexts of autograd functions: the tuple `needs_input_grad`
+  bool is_token = false;                // ContextVar token: `contents` is what reset() brings back
 
   uint32_t effects_seen = 0;  // how many effect targets this object is known to differ from
   bool is_effect_target = false;

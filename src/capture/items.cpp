@@ -233,13 +233,15 @@ Outcome Recorder::get_item(Act& act, Operand c, Operand k, Operand* out) {
   PyTypeObject* type = Py_TYPE(o);
   if (host::is_tensor(o)) {
     if (!know_tensor(c) || !prepare_torch_argument(k, false)) return stop("a tensor index that is known late");
-    const bool is_tainted = is_meta_tainted(c) || is_meta_tainted(k) || !host::is_plain_tensor(o) ||
-                            host::has_data_dependent_result(k.object);
+    const bool is_late = is_meta_tainted(c) || is_meta_tainted(k) || !host::is_plain_tensor(o);
+    const bool is_tainted = is_late || host::has_data_dependent_result(k.object);
     const ValueId index = fix_lists(k);
     PyObject* result = run();
     if (result == nullptr) return raised();
     ValueId operands[] = {c.id, index};
-    return finish_torch_result(NodeKind::TensorGetItem, operands, nullptr, 0, result, is_tainted, out);
+    const Outcome outcome = finish_torch_result(NodeKind::TensorGetItem, operands, nullptr, 0, result, is_tainted, out);
+    if (out->id >= 0) trace_->values[out->id].is_data_sized = is_tainted && !is_late;
+    return outcome;
   }
   if (is_of_numpy(o)) return call_builtin("_operator", "getitem", {c, k}, out);
   PyObject* method = find_in_class(type, names().getitem);

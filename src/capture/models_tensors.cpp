@@ -92,4 +92,33 @@ MODEL(group_tensors) {
   return Outcome::Done;
 }
 
+// unwrap_dead_wrappers(arguments) -> the same ones, as long as none outlived a transform of torch.func: that is part of
+// a tensor's metadata.
+MODEL(unwrap_dead_wrappers) {
+  std::vector<ValueId> ids;
+  const bool is_known =
+      n == 1 && kwnames == nullptr && PyTuple_CheckExact(args[0].object) && element_ids(args[0], &ids);
+  if (!active_) return Outcome::Stop;
+  if (!is_known) return call_repeated(callable, args, n, kwnames, out);
+  for (size_t i = 0; i < ids.size(); i++) {
+    Operand element{PyTuple_GET_ITEM(args[0].object, i), ids[i]};
+    if (host::is_tensor(element.object) && !facts_[element.id].is_meta_tainted && !know_tensor(element))
+      return Outcome::Stop;
+  }
+  const bool had_foreign_writes = has_foreign_writes_;
+  PyObject* result = call_live_c(callable.object, args, n, nullptr);
+  has_foreign_writes_ = had_foreign_writes;
+  if (result == nullptr) {
+    lose("an unwrapping of tensors that raised");
+    return Outcome::Raised;
+  }
+  bool is_same = PyTuple_CheckExact(result) && PyTuple_GET_SIZE(result) == PyTuple_GET_SIZE(args[0].object);
+  for (size_t i = 0; is_same && i < ids.size(); i++) {
+    is_same = PyTuple_GET_ITEM(result, i) == PyTuple_GET_ITEM(args[0].object, i);
+  }
+  if (!is_same) lose("tensors of a transform that has ended");
+  *out = active_ ? new_tuple(result, ids) : Operand{result, kNoValue};
+  return Outcome::Done;
+}
+
 }  // namespace reprise::capture

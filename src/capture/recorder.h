@@ -106,6 +106,8 @@ class Recorder {
   void begin_pass_through() { c_depth_++; }
   void end_pass_through() { c_depth_--; }
   void note_foreign_writes();
+  /// It ended inside a call that another recording takes as a whole: that one is worth more than this one's trace.
+  bool is_put_off() const { return is_put_off_; }
   bool is_active() {
     if (active_) {
       boundary_mark_ = trace_->items.size();
@@ -256,6 +258,9 @@ class Recorder {
   void open_late_sizes(Operand o);
   bool varies(ValueId id, int depth = 0) const;
   /// A number or a tuple of numbers that a computation on tensors gave, or that was computed of such.
+  void note_resized(Operand tensor);
+  bool may_be_resized(Operand tensor) const;
+  bool may_be_made_of(ValueId id, ValueId source) const;
   bool depends_on_data(ValueId id, int depth = 0) const;
   /// What follows from sizes only, and from nothing else that is late.
   bool follows_from_sizes(NodeKind kind, std::span<const ValueId> operands, bool is_pre) const;
@@ -270,6 +275,20 @@ class Recorder {
 
   // ---- torch_calls.cpp
   Outcome call_torch(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
+
+  // ---- autograd_functions.cpp
+  /// What a function returned that PyTorch's code called: addresses to compare, never to follow.
+  struct ReturnWitness {
+    interp::Activation* caller = nullptr;  // of the frame that returns
+    bool is_tuple = false;
+    std::vector<const void*> objects;
+    std::vector<uint8_t> needs_grad;
+    void note(PyObject* value);
+  };
+  /// The recording has ended: if that was inside such functions, another one does not enter them.
+  void put_off();
+  Outcome call_autograd_function(Operand callable, const Operand* args, int n, Operand* out, bool* is_handled);
+  bool take_function_results(const Operand* args, int n, const ReturnWitness& witness, Operand* out);
   bool prepare_torch_argument(Operand o, bool scalars_may_vary);
   bool prepare_slice(Operand o);
   bool fix_slice(Operand k);
@@ -368,7 +387,7 @@ class Recorder {
   bool had_callbacks_ = false;       // such Python may have written during this recording
   bool has_outer_graph_ = false;     // tensors may hang on graphs that the trace did not see
   bool any_varies_ = false;          // there is a value with Value::varies
-  bool metadata_written_ = false;    // sizes of tensors are no longer those of the entry state
+  std::vector<Operand> resized_;     // tensors whose sizes were written; the objects may have died
   std::unordered_map<uint64_t, ValueId> sizes_;  // by tensor and read
   bool grads_written_ = false;                   // .grad of leaves is no longer a function of the entry state
   bool exception_is_recorded_ = false;
@@ -412,6 +431,9 @@ class Recorder {
   int32_t root_caller_ = -1;                // FrameState of the frame that the root frame returns to
   ValueId branch_result_ = kNoValue;        // what the last frame returned
   ValueId return_id_ = kNoValue;
+  ReturnWitness* return_witness_ = nullptr;
+  std::vector<const void*> function_codes_;  // of the autograd functions that are being recorded, outermost first
+  bool is_put_off_ = false;
   ValueId rare_id_ = kNoValue;
 
   std::string end_text_;

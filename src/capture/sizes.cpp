@@ -115,7 +115,7 @@ bool Recorder::follows_from_sizes(NodeKind kind, std::span<const ValueId> operan
   const trace::Category category = trace::category_of(kind);
   // A number that only takes part in arithmetic decides about no size.
   const bool only_tensors = kind == NodeKind::TensorBinary || kind == NodeKind::TensorCompare;
-  if (kind == NodeKind::TensorSize) return trace_->values[operands[0]].varies && (is_pre || !metadata_written_);
+  if (kind == NodeKind::TensorSize) return trace_->values[operands[0]].varies && (is_pre || !force_late_);
   bool is_any = false;
   for (ValueId id : operands) {
     if (id < 0) continue;
@@ -126,6 +126,36 @@ bool Recorder::follows_from_sizes(NodeKind kind, std::span<const ValueId> operan
     if (is_computed && !does && !trace_->values[id].is_pre && !is_constant(id)) return false;
   }
   return is_any && category != trace::Category::Mutate;
+}
+
+void Recorder::note_resized(Operand tensor) {
+  resized_.push_back(tensor);
+  sizes_.clear();
+}
+
+// Could it be one of the tensors whose sizes were written, in this call or in another one? A call may return its
+// argument at other sizes (`t.contiguous()`).
+bool Recorder::may_be_resized(Operand tensor) const {
+  return std::any_of(resized_.begin(), resized_.end(), [&](const Operand& written) {
+    if (written.object == tensor.object || written.id < 0) return true;
+    const PyTypeObject *a = facts_[written.id].type, *b = facts_[tensor.id].type;
+    if (a != nullptr && b != nullptr && a != b) return false;
+    return !facts_[written.id].is_new || may_be_made_of(tensor.id, written.id);
+  });
+}
+
+// May the value be the one that was new at `source`, handed on by calls that return an argument?
+bool Recorder::may_be_made_of(ValueId id, ValueId source) const {
+  constexpr size_t kMostValues = 64;
+  std::vector<ValueId> seen{id};
+  for (size_t i = 0; i < seen.size(); i++) {
+    if (seen[i] == source || seen.size() > kMostValues) return true;
+    if (seen[i] < source || facts_[seen[i]].is_new) continue;  // older, or no argument of its call
+    for (ValueId operand : trace_->operands(seen[i])) {
+      if (std::find(seen.begin(), seen.end(), operand) == seen.end()) seen.push_back(operand);
+    }
+  }
+  return false;
 }
 
 Operand Recorder::read_size(Operand tensor, host::SizeRead what, int32_t dimension) {
@@ -141,7 +171,7 @@ Operand Recorder::read_size(Operand tensor, host::SizeRead what, int32_t dimensi
     return {value, known->second};
   }
   ValueId operands[] = {tensor.id};
-  force_late_ = metadata_written_;
+  force_late_ = may_be_resized(tensor);
   const ValueId id = emit_typed(NodeKind::TensorSize, operands, value, nullptr, read);
   force_late_ = false;
   if (id >= 0) sizes_[key] = id;

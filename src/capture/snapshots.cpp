@@ -12,7 +12,8 @@ trace::ValueType type_of_value(const PyTypeObject* type, bool is_meta_tainted) {
   if (type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type) return trace::ValueType::Number;
   if (type == &PyTuple_Type) return trace::ValueType::Plain;
   // Metadata that depends on data is no fact.
-  if (host::is_plain_tensor_type(type)) return is_meta_tainted ? trace::ValueType::Unknown : trace::ValueType::Tensor;
+  if (host::is_plain_tensor_type(type))
+    return is_meta_tainted ? trace::ValueType::LateTensor : trace::ValueType::Tensor;
   return trace::ValueType::Other;
 }
 
@@ -113,6 +114,7 @@ void Recorder::end_recording(UnsupportedCode code, std::string text, bool is_bet
   if (!active_) return;
   active_ = false;
   has_ended_ = true;
+  put_off();
   end_code_ = code;
   end_text_ = text;
   trace_->end = trace::EndKind::Exit;

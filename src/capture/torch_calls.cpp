@@ -52,6 +52,15 @@ bool takes_numbers_as_data(std::string_view name) {
   return kNames.contains(name);
 }
 
+/// Does the call give as many tensors for all sizes of its arguments? What unbind gives depends on a size.
+bool has_fixed_count(std::string_view name, PyObject* result) {
+  static const std::unordered_set<std::string_view> kNames = {
+#define X(name) name,
+#include "capture/fixed_counts.def"
+  };
+  return std::string_view(Py_TYPE(result)->tp_name).starts_with("torch.return_types.") || kNames.contains(name);
+}
+
 /// PyTorch's own functions and methods, which return an argument or a new tensor.
 bool is_plain_function(std::string_view name) {
   const size_t dot = name.find('.');
@@ -134,9 +143,12 @@ bool Recorder::prepare_torch_argument(Operand o, bool scalars_may_vary) {
   if (o.id < 0) return false;
   PyObject* x = o.object;
   if (host::is_tensor(x)) {
-    // Of a call that is executed again: most likely as it was.
-    if (facts_[o.id].is_repeated && take_snapshot(true) >= 0) return know_tensor(o);
-    return facts_[o.id].is_meta_tainted || know_tensor(o);
+    if (!facts_[o.id].is_meta_tainted) return know_tensor(o);
+    // Of a call that is executed again: most likely as it was. Of sizes that depend on data: like it was, so that what
+    // is computed of it follows from its sizes, and regions can take it.
+    if (facts_[o.id].is_repeated) return take_snapshot(true) < 0 || know_tensor(o);
+    open_late_sizes(o);
+    return active_;
   }
   if (is_constant(o.id)) return true;
   if (is_index_or_float(x)) {
@@ -165,6 +177,7 @@ bool Recorder::prepare_torch_argument(Operand o, bool scalars_may_vary) {
     return true;
   }
   if (PyFunction_Check(x) || PyMethod_Check(x)) return is_created(o.id) || know_type(o);
+  if (facts_[o.id].heap != nullptr && facts_[o.id].heap->function_context >= 0) return false;  // another one at replay
   return is_created(o.id) || facts_[o.id].type != nullptr || know_type(o);
 }
 
@@ -256,6 +269,12 @@ Outcome Recorder::finish_torch_result(NodeKind kind, std::span<const ValueId> op
 Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out) {
   host::TorchCallable info = host::classify_torch_callable(callable.object);
   std::string name = info.is_torch && info.name != nullptr ? info.name : callable_name(callable.object);
+  if (info.is_torch && name == "torch._C._FunctionBase.apply" && kwnames == nullptr) {
+    bool is_handled = false;
+    const Outcome outcome = call_autograd_function(callable, args, n, out, &is_handled);
+    if (is_handled) return outcome;
+    if (!active_) return Outcome::Stop;
+  }
   const std::string_view function_name = last_part(name);
   bool scalars_may_vary = takes_scalars(function_name);
   std::vector<ValueId> operands{callable.id};
@@ -304,6 +323,7 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
     return Outcome::Done;
   }
   using Kind = host::TorchCallableKind;
+  const bool has_known_arguments = !is_tainted && all_plain;
   if (any_tensor && !scalars_may_vary && !takes_numbers_as_data(function_name) &&
       !(host::is_plain_tensor(result) && host::tensor_sizes(result).empty())) {
     for (int i = 0; i < n && !is_tainted; i++) {
@@ -332,6 +352,11 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
   if (kind == Kind::Metadata) node = NodeKind::SyncCall;
   if (kind == Kind::StateRead) node = NodeKind::SyncCall;
   Outcome outcome = finish_torch_result(node, operands, kwnames, 0, result, is_tainted, out);
+  if (active_ && out->id >= 0 && node == NodeKind::TensorCall && has_known_arguments && !saw_callback) {
+    trace_->values[out->id].is_data_sized = is_tainted;
+    if (PySequence_Check(result) && !host::is_tensor(result) && has_fixed_count(function_name, result))
+      facts_[out->id].is_length_known = true;
+  }
   // A new tensor is no other object, and its attributes are those that the trace gives it. `t.to(...)` may be t.
   if (active_ && out->id >= 0 && node == NodeKind::TensorCall && all_plain && host::is_plain_tensor(result) &&
       (kind == Kind::Tensor || kind == Kind::DataDependent) && is_plain_function(name) && !is_tainted &&
@@ -342,10 +367,7 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
       facts_[out->id].heap = heap_of(args[0]);
     }
   }
-  if (kind == Kind::MutatesMetadata) {
-    metadata_written_ = true;
-    sizes_.clear();
-  }
+  if (kind == Kind::MutatesMetadata && n > 0) note_resized(args[0]);
   if (kind == Kind::MutatesMetadata && n > 0 && args[0].id >= 0 && active_) {
     // What follows from the arguments' metadata still follows; only a pre fact must not be used for the new state.
     facts_[args[0].id].is_meta_known = true;

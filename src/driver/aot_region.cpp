@@ -48,7 +48,10 @@ class AotRegion final : public entry::RegionRunner {
     std::shared_ptr<Variant> variant = find_variant(operands);
     if (variant == nullptr) {
       if (can_wait()) return run_live(operands, results);
-      if (evicted_ >= kMaxSizes && !may_wait()) {
+      const size_t limit = may_wait() ? SizeKey::kMaxDataSizes : SizeKey::kMaxFixedDataSizes;
+      const bool is_full = sizes_.depends_on_data() && variants_.size() >= limit;
+      if (is_full && may_wait()) return run_live(operands, results);
+      if ((is_full || evicted_ >= kMaxSizes) && !may_wait()) {
         failures_ = kMaxFailures;
         failure_ = "it needs code for each size, and too many sizes came";
         return false;
@@ -229,7 +232,7 @@ class AotRegion final : public entry::RegionRunner {
   // PyTorch's kernels may run the region: nothing can go wrong half-way (no fact to decide, nothing written).
   bool can_run_live(const Variant& variant) const {
     return region().guards.empty() && variant.code != nullptr &&
-           !variant.code->trace().alias_facts.needs_storage_identity;
+           (!region().has_writes || !variant.code->trace().alias_facts.needs_storage_identity);
   }
 
   bool may_wait() const {

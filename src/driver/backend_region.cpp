@@ -44,6 +44,8 @@ class BackendRegion final : public entry::RegionRunner {
     if (is_given_up() || !take_numbers(operands)) return false;
     if (sizes_.has_sizes() && !sizes_.make(operands)) return give_up("a size that is no number");
     const Variant* variant = find_variant();
+    const bool is_full = sizes_.depends_on_data() && variants_.size() >= SizeKey::kMaxDataSizes;
+    if (variant == nullptr && is_full) return run_live(operands, results);
     if (variant == nullptr) variant = make_variant(operands);
     if (variant == nullptr) return false;
     refused_guard_ = variant->refused_guard;
@@ -70,6 +72,8 @@ class BackendRegion final : public entry::RegionRunner {
   bool is_given_up() const override { return has_failed_ || !varying_.empty(); }
   std::vector<int32_t> list_varying_numbers() const override { return varying_; }
   int32_t refused_guard() const override { return refused_guard_; }
+  int32_t blamed_item() const override { return blamed_item_; }
+  bool is_asked_too_much() const override { return is_asked_too_much_; }
   std::string describe() const override {
     if (!varying_.empty()) return "a number that is a constant of it varies";
     if (has_failed_) return failure_;
@@ -126,10 +130,9 @@ class BackendRegion final : public entry::RegionRunner {
     Variant variant;
     variant.key = sizes_.values();
     const std::span<PyObject* const> numbers(operands + tensor_count(), region().numbers.size());
-    RegionNodes nodes(entry_, step_, numbers);
-    if (!decide_guards(nodes, operands, &variant.refused_guard)) return nullptr;
+    if (!decide_guards(numbers, operands, &variant.refused_guard)) return nullptr;
     if (variant.refused_guard < 0) {
-      variant.compiled = compile(nodes, operands);
+      variant.compiled = compile(RegionNodes(entry_, step_, numbers), operands);
       if (variant.compiled == nullptr) {
         fail("the backend raised");
         return nullptr;
@@ -140,9 +143,29 @@ class BackendRegion final : public entry::RegionRunner {
     return &variants_.back();
   }
 
+  // PyTorch's kernels serve sizes that depend on data when the backend has made enough graphs.
+  bool run_live(PyObject* const* operands, PyObject** results) {
+    if (region().has_writes && !region().guards.empty()) {
+      return give_up("sizes depend on data, and too many came");
+    }
+    const std::span<PyObject* const> numbers(operands + tensor_count(), region().numbers.size());
+    RegionNodes nodes(entry_, step_, numbers);
+    std::vector<PyObject*> inputs(operands, operands + tensor_count()), outputs;
+    if (!nodes.call(inputs, nullptr, outputs)) {
+      PyErr_Clear();  // it raises again where the frames go on
+      refused_guard_ = nodes.take_refused_guard();
+      return false;
+    }
+    ++context_.statistics.live_regions;
+    std::copy(outputs.begin(), outputs.end(), results);
+    return true;
+  }
+
   // Facts about sizes hold or not for given sizes: a trace with tensors that have no data tells.
-  bool decide_guards(RegionNodes& nodes, PyObject* const* operands, int32_t* refused) {
+  bool decide_guards(std::span<PyObject* const> numbers, PyObject* const* operands, int32_t* refused) {
     if (region().guards.empty()) return true;
+    RegionNodes nodes(entry_, step_, numbers);
+    nodes.keep_guarded();
     const std::vector<aot::RegionInput> inputs = list_region_inputs(operands, tensor_count());
     for (const aot::RegionInput& input : inputs) {
       if (!input.like.is_supported) return give_up("an input that is no plain strided tensor");
@@ -152,6 +175,7 @@ class BackendRegion final : public entry::RegionRunner {
         aot::trace_region(*context_.trace_context(), std::make_shared<graph::Context>(), nodes, inputs, state);
     *refused = nodes.take_refused_guard();
     PyErr_Clear();
+    if (!traced && *refused < 0) blamed_item_ = nodes.failed_item();
     return traced || *refused >= 0 || give_up(traced.unsupported().text);
   }
 
@@ -188,9 +212,17 @@ class BackendRegion final : public entry::RegionRunner {
     return false;
   }
 
-  // Told once; the region runs node by node from now on.
+  // Told once; the region runs node by node from now on. What many backends do not take is left out first.
   bool fail(const char* what) {
     has_failed_ = true;
+    if (region().has_data_sizes || region().has_gradients) {
+      PyErr_Clear();
+      context_.takes_data_sizes &= !region().has_data_sizes;
+      context_.takes_gradients &= !region().has_gradients;
+      is_asked_too_much_ = true;
+      failure_ = what;
+      return false;
+    }
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     PyErr_NormalizeException(&type, &value, &traceback);
@@ -216,6 +248,8 @@ class BackendRegion final : public entry::RegionRunner {
   std::vector<PyObject*> numbers_;  // as they were first; strong
   std::vector<int32_t> varying_;
   int32_t refused_guard_ = -1;
+  int32_t blamed_item_ = -1;
+  bool is_asked_too_much_ = false;
   size_t evicted_ = 0;  // sizes whose code has gone
   uint64_t clock_ = 0;
   bool has_failed_ = false;

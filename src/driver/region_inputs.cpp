@@ -71,10 +71,12 @@ SizeKey::SizeKey(const entry::Entry& entry, const trace::Region& region) : tenso
   const std::vector<trace::Value>& values = entry.trace().values;
   for (size_t i = 0; i < tensor_count_; i++) {
     if (values[region.tensors[i]].varies) tensors_.push_back(static_cast<uint32_t>(i));
+    depends_on_data_ = depends_on_data_ || values[region.tensors[i]].varies_with_data;
   }
   for (trace::ValueId id : region.numbers) {
     is_size_.push_back(values[id].varies);
     has_sizes_ = has_sizes_ || values[id].varies;
+    depends_on_data_ = depends_on_data_ || values[id].varies_with_data;
   }
   has_sizes_ = has_sizes_ || !tensors_.empty();
 }

@@ -41,10 +41,14 @@ bool can_be_symbolic(PyObject* number);
 /// numbers that follow from sizes.
 class SizeKey {
  public:
-  static constexpr size_t kMaxSizes = 64;  // that code is kept for; then the one used least recently goes
+  static constexpr size_t kMaxSizes = 64;          // that code is kept for; then the one used least recently goes
+  static constexpr size_t kMaxDataSizes = 16;      // where sizes depend on data; PyTorch's kernels serve other ones
+  static constexpr size_t kMaxFixedDataSizes = 2;  // the same where they can't, and code is made at first sight
 
   SizeKey(const entry::Entry& entry, const trace::Region& region);
   bool has_sizes() const { return has_sizes_; }
+  /// Does one of them depend on data? There may be no end of them.
+  bool depends_on_data() const { return depends_on_data_; }
   bool is_size(size_t number) const { return is_size_[number] != 0; }
   /// False: there is something else than a number among those.
   bool make(PyObject* const* operands);
@@ -56,6 +60,7 @@ class SizeKey {
   std::vector<uint32_t> tensors_;  // operands whose sizes no guard fixes
   std::vector<uint8_t> is_size_;   // by number: it follows from sizes
   bool has_sizes_ = false;
+  bool depends_on_data_ = false;
   std::vector<int64_t> values_;
 };
 

@@ -76,6 +76,22 @@ RegionNodes::~RegionNodes() {
   for (const SizeGuard& guard : guards_) Py_XDECREF(guard.object);
 }
 
+void RegionNodes::keep_guarded() {
+  std::vector<uint8_t> is_needed(slot_count_, 0);
+  for (const SizeGuard& guard : guards_) is_needed[guard.slot] = 1;
+  for (size_t i = nodes_.size(); i-- > 0;) {
+    if (trace::category_of(nodes_[i].kind) == Category::State) is_needed[nodes_[i].slot] = 1;
+    if (is_needed[nodes_[i].slot] == 0) continue;
+    for (int32_t slot : operands(nodes_[i])) is_needed[slot] = 1;
+  }
+  std::erase_if(nodes_, [&](const Node& node) {
+    const bool is_dropped = is_needed[node.slot] == 0;
+    if (is_dropped) Py_XDECREF(node.object);
+    return is_dropped;
+  });
+  outputs_.clear();
+}
+
 PyObject* RegionNodes::run_one(const Node& node, std::vector<PyObject*>& slots,
                                std::vector<PyObject*>& gathered) const {
   gathered.resize(node.operand_count + 1);

@@ -44,6 +44,9 @@ class RegionNodes final : public aot::RegionCallables {
   /// Runs the torch-state nodes alone: native code leaves torch's state as it found it. False with an exception set.
   bool run_state_nodes();
 
+  /// Drops all nodes that no fact about sizes needs, and the outputs.
+  void keep_guarded();
+
   // Slots: inputs, constants, values.
   size_t input_count() const { return input_count_; }
   std::span<PyObject* const> constants() const { return constants_; }

@@ -52,6 +52,8 @@ trace::RegionOptions make_region_options(const runtime::CompileContext& context)
   if (!PyUnicode_Check(context.backend())) {
     options.min_nodes = 1;
     options.takes_sizes = true;
+    options.takes_data_sizes = context.takes_data_sizes;
+    options.takes_gradients = context.takes_gradients;
   }
   return options;
 }
@@ -109,7 +111,9 @@ PyObject* Session::run_frame(PyThreadState* thread, host::Frame* frame, bool thr
 }
 
 bool Session::raise_if_graph_break() {
-  if (!context_->options.fullgraph || recorder_.is_recording() || recorder_.end_text().empty()) return false;
+  if (!context_->options.fullgraph || recorder_.is_put_off() || recorder_.is_recording() ||
+      recorder_.end_text().empty())
+    return false;
   std::string text = recorder_.end_text();
   if (!end_place_.empty()) text += " at " + end_place_;
   text += std::string(": ") + std::string(base::get_unsupported_hint(recorder_.end_code()));
@@ -138,7 +142,7 @@ void Session::renew(runtime::CompileContext& context, runtime::PublishedEntry& p
   trace::RegionOptions options = old.region_options;
   std::vector<std::string> notes = old.region_notes;
   for (const entry::RegionStep& step : old.regions()) {
-    if (!step.runner->is_given_up()) continue;
+    if (!step.runner->is_given_up() || step.runner->is_asked_too_much()) continue;
     const trace::Region& region = old.region_plan().regions[step.region];
     notes.push_back("region of " + std::to_string(region.tensor_node_count) +
                     " torch calls was dissolved: " + step.runner->describe());
@@ -152,6 +156,8 @@ void Session::renew(runtime::CompileContext& context, runtime::PublishedEntry& p
       options.excluded.insert(options.excluded.end(), region.items.begin(), region.items.end());
     }
   }
+  options.takes_data_sizes &= context.takes_data_sizes;
+  options.takes_gradients &= context.takes_gradients;
   std::unique_ptr<entry::Entry> entry = entry::make_entry(old.take_trace(), nullptr, options);
   REPRISE_CHECK(entry != nullptr, "an entry cannot be made again");
   entry->region_notes = std::move(notes);
@@ -168,7 +174,7 @@ void Session::finish() {
   std::string reason = recorder_.end_text();
   std::unique_ptr<entry::Entry> entry;
   try {
-    if (std::unique_ptr<trace::Trace> trace = recorder_.take_trace()) {
+    if (std::unique_ptr<trace::Trace> trace = recorder_.is_put_off() ? nullptr : recorder_.take_trace()) {
       if (base::is_log_enabled(base::LogWord::Trace))
         dump(base::LogWord::Trace, context_->name, trace::print_trace(*trace));
       if (trace->end_snapshot >= 0) {
@@ -190,6 +196,8 @@ void Session::finish() {
   if (entry != nullptr) {
     if (base::is_log_enabled(base::LogWord::Entry)) dump(base::LogWord::Entry, context_->name, entry->print());
     place_.publish(std::move(entry));
+  } else if (recorder_.is_put_off()) {
+    place_.note_recording_put_off();
   } else {
     place_.note_recording_failed(reason.empty() ? "nothing could be recorded" : reason);
   }

@@ -56,6 +56,9 @@ class RegionRunner {
   virtual int32_t refused_guard() const { return -1; }
   /// It has given up because of this item of the trace, which cannot be a part of any region; -1: of another reason.
   virtual int32_t blamed_item() const { return -1; }
+  /// It has given up, and regions without what its backend may not take (results whose sizes depend on data, gradients)
+  /// are worth a try.
+  virtual bool is_asked_too_much() const { return false; }
   /// One line for explain.
   virtual std::string describe() const = 0;
 };

@@ -70,7 +70,9 @@ class EntryBuilder {
       for (int32_t item : plan.regions[i].items) {
         const ValueId id = trace_.items[item].value;
         if (plan.region_of[item] != static_cast<int32_t>(i) || liveness.last_use[id] == kNeverUsed) continue;
-        if (trace_.values[id].type != trace::ValueType::Tensor) options->excluded.push_back(item);
+        const trace::ValueType type = trace_.values[id].type;
+        const bool is_tensor = type == trace::ValueType::Tensor || type == trace::ValueType::LateTensor;
+        if (!is_tensor) options->excluded.push_back(item);
         step.values.push_back(id);
       }
       steps.push_back(std::move(step));

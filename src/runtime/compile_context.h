@@ -41,7 +41,9 @@ class CompileContext {
   const base::Options options;
   const std::string name;  // of the callable, for messages
   Statistics statistics;
-  uint64_t clock = 0;        // grows with every run of an entry
+  uint64_t clock = 0;  // grows with every run of an entry
+  // What a custom backend has not been seen to refuse.
+  bool takes_data_sizes = true, takes_gradients = true;
   int32_t branch_count = 0;  // ever made, since the last reset
 
   PyObject* backend() const { return backend_; }

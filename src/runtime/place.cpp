@@ -141,6 +141,10 @@ void Place::note_recording_started() {
   ++context().statistics.recordings;
 }
 
+void Place::note_recording_put_off() {
+  if (unused_recordings_ > 0) --unused_recordings_;
+}
+
 void Place::note_recording_failed(std::string text) {
   ++context().statistics.failed_recordings;
   last_failure = std::move(text);

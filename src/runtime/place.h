@@ -139,6 +139,8 @@ class Place {
   bool should_record();
   /// Called by the driver when it starts to record here, with the reason that the new entry will carry.
   void note_recording_started();
+  /// Called by the driver when the recording gave no entry and the next call is to be recorded instead.
+  void note_recording_put_off();
   /// Called by the driver when the recording gave no entry; `text` is for explain.
   void note_recording_failed(std::string text);
   /// Takes an entry into service; evicts the least recently used one above max_entries. Called by the driver.

@@ -1,10 +1,12 @@
 #include "trace/regions.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include "host/torch/callables.h"
 #include "host/torch/tensor.h"
+#include "trace/region_gradients.h"
 
 namespace reprise::trace {
 
@@ -12,8 +14,10 @@ namespace {
 
 class Planner {
  public:
-  Planner(const Trace& trace, const Liveness& liveness, const RegionOptions& options)
-      : trace_(trace), liveness_(liveness), options_(options) {}
+  Planner(const Trace& trace, const Liveness& liveness, const RegionOptions& options, std::vector<uint8_t>& may_join)
+      : trace_(trace), liveness_(liveness), options_(options), may_join_(may_join) {}
+
+  bool has_failed_to_join() const { return has_failed_to_join_; }
 
   RegionPlan run() {
     const size_t count = trace_.values.size();
@@ -27,7 +31,9 @@ class Planner {
     find_constants();
     find_carriers();
     find_gathered();
-    find_targets();
+    gradients_.emplace(trace_, liveness_, plan_);
+    is_target_ = gradients_->find_targets(may_join_);
+    find_data_sized();
     is_inside_.assign(count, 0);
     is_deferred_value_.assign(count, 0);
     input_of_.assign(count, -1);
@@ -39,6 +45,9 @@ class Planner {
  private:
   bool is_live(ValueId id) const { return liveness_.is_live[id] != 0; }
   const Value& value_of(ValueId id) const { return trace_.values[id]; }
+  bool is_tensor(ValueId id) const {
+    return value_of(id).type == ValueType::Tensor || value_of(id).type == ValueType::LateTensor;
+  }
   bool is_constant(ValueId id) const { return id >= 0 && plan_.constants[id] != nullptr; }
 
   void find_constants() {
@@ -131,47 +140,37 @@ class Planner {
     return false;
   }
 
-  // What the trace differentiates with respect to: the tensors in the fifth argument of the engine's run_backward. A
-  // region has one autograd node, behind which its results no longer depend on each other; so what is computed from
-  // such a tensor belongs to another region than the tensor.
-  void find_targets() {
-    constexpr size_t kInputs = 6;  // behind the callable, the engine, tensors, gradients, keep_graph, create_graph
-    is_target_.assign(trace_.values.size(), 0);
+  // Results whose sizes depend on data, and elements of those.
+  void find_data_sized() {
+    is_data_sized_.assign(trace_.values.size(), 0);
     for (size_t id = 0; id < trace_.values.size(); id++) {
-      const auto node = static_cast<ValueId>(id);
-      if (value_of(node).kind != NodeKind::TensorCall || trace_.operands(node).size() <= kInputs) continue;
-      PyObject* callable = plan_.constants[trace_.operands(node)[0]];
-      if (callable == nullptr) continue;
-      const host::TorchCallable kind = host::classify_torch_callable(callable);
-      if (!kind.is_torch || kind.kind != host::TorchCallableKind::Backward) continue;
-      mark_targets(trace_.operands(node)[kInputs], 0);
+      const Value& value = trace_.values[id];
+      const bool is_element =
+          value.kind == NodeKind::SequenceItem && is_data_sized_[trace_.operands(static_cast<ValueId>(id))[0]] != 0;
+      is_data_sized_[id] = value.is_data_sized || is_element;
     }
   }
 
-  void mark_targets(ValueId id, int depth) {
-    if (id == kNoValue || depth > 8) return;
-    is_target_[id] = value_of(id).type == ValueType::Tensor;
-    const bool is_container = value_of(id).kind == NodeKind::Tuple || value_of(id).kind == NodeKind::List;
-    if (!is_container) return;
-    for (ValueId element : trace_.operands(id)) mark_targets(element, depth + 1);
-  }
-
-  // Is it computed from a tensor of the current region that the trace differentiates with respect to?
-  bool uses_target(ValueId id, int depth = 0) const {
+  // Is it computed from a result of the current region that `is_end` names?
+  bool uses_end(ValueId id, const std::vector<uint8_t>& is_end, int depth = 0) const {
     for (ValueId operand : trace_.operands(id)) {
       if (operand == kNoValue) continue;
-      if (is_inside_[operand] == 1 && is_target_[operand]) return true;
-      if (is_carrier_[operand] && depth < 8 && uses_target(operand, depth + 1)) return true;
+      if (is_inside_[operand] == 1 && is_end[operand]) return true;
+      if (is_carrier_[operand] && depth < 8 && uses_end(operand, is_end, depth + 1)) return true;
     }
     return false;
   }
+
+  // What is computed from it belongs to another region: a tensor that the trace differentiates with respect to, or one
+  // whose sizes depend on data (code is made for given sizes of what goes in).
+  bool uses_end(ValueId id) const { return uses_end(id, is_target_) || uses_end(id, is_data_sized_); }
 
   // Can a torch node of the current region take it as an operand?
   bool is_operand(ValueId id, int depth = 0) const {
     if (id == kNoValue || depth > 16) return false;
     if (is_constant(id)) return true;
     const Value& value = value_of(id);
-    if (is_inside_[id]) return true;
+    if (is_inside_[id]) return is_data_sized_[id] == 0;
     if (is_deferred_value_[id] && !is_carrier_[id]) return false;
     if (is_carrier_[id]) {
       for (ValueId operand : trace_.operands(id)) {
@@ -197,21 +196,23 @@ class Planner {
   bool can_run_inside(ValueId id) const {
     const Value& value = value_of(id);
     // Code is made for the metadata that it was traced with.
-    if (value.runs_python || value.is_tainted) return false;
+    if (value.runs_python || (value.is_tainted && !(options_.takes_data_sizes && value.is_data_sized))) return false;
     const std::span<const ValueId> operands = trace_.operands(id);
     size_t first = 0;
     switch (value.kind) {
       case NodeKind::TensorCall:
       case NodeKind::StateCall: {
-        if (!is_constant(operands[0])) return false;
+        if (!is_constant(operands[0]) || is_unseen_state(id)) return false;
         const host::TorchCallable callable = host::classify_torch_callable(plan_.constants[operands[0]]);
         if (!callable.is_torch) return false;
         using Kind = host::TorchCallableKind;
-        if (callable.kind == Kind::Opaque || callable.kind == Kind::Backward || callable.kind == Kind::Sync)
+        if (callable.kind == Kind::Opaque || callable.kind == Kind::Sync) return false;
+        const bool is_gradient = callable.kind == Kind::Backward;
+        if (is_gradient && (may_join_[id] == 0 || !gradients_->can_join(id, is_inside_, current_.first_item)))
           return false;
         // Metadata: t.type(dtype), which gives a tensor.
-        const bool is_tensor_call =
-            callable.kind == Kind::Tensor || callable.kind == Kind::DataDependent || callable.kind == Kind::Metadata;
+        const bool is_tensor_call = callable.kind == Kind::Tensor || callable.kind == Kind::DataDependent ||
+                                    callable.kind == Kind::Metadata || is_gradient;
         if (value.kind == NodeKind::TensorCall && !is_tensor_call) return false;
         first = 1;
         break;
@@ -230,7 +231,7 @@ class Planner {
         break;
       }
       case NodeKind::SequenceItem:
-        return is_inside_[operands[0]] && value.type == ValueType::Tensor;
+        return is_inside_[operands[0]] && is_tensor(id);
       default:
         return false;
     }
@@ -243,12 +244,43 @@ class Planner {
     return true;
   }
 
-  // Python's own state: PyTorch calls don't see it.
-  bool is_context_variable_call(ValueId id) const {
+  // Code is made for given sizes; one whose sizes depend on data is served by PyTorch's kernels at first, but not where
+  // something is written, which could not be taken back.
+  bool is_write_of_data_sizes(ValueId id) const {
+    const Value& value = value_of(id);
+    if (options_.takes_data_sizes || !may_write(id)) return false;
+    if (value.kind == NodeKind::TensorCall && value.object != nullptr && !has_out(value.object)) return false;
+    return std::ranges::any_of(trace_.operands(id),
+                               [&](ValueId operand) { return operand != kNoValue && varies_with_data(operand, 0); });
+  }
+
+  bool varies_with_data(ValueId id, int depth) const {
+    if (value_of(id).varies_with_data || !is_carrier_[id] || depth > 8) return value_of(id).varies_with_data;
+    return std::ranges::any_of(trace_.operands(id), [&](ValueId operand) {
+      return operand != kNoValue && varies_with_data(operand, depth + 1);
+    });
+  }
+
+  // Python's own state: PyTorch calls don't see it. What is stashed for the engine's threads is for Python that they
+  // run.
+  bool is_unseen_state(ValueId id) const {
     const std::span<const ValueId> operands = trace_.operands(id);
     if (value_of(id).kind != NodeKind::StateCall || operands.empty() || !is_constant(operands[0])) return false;
     PyObject* callable = plan_.constants[operands[0]];
-    return Py_IS_TYPE(callable, &PyMethodDescr_Type) && PyDescr_TYPE(callable) == &PyContextVar_Type;
+    if (Py_IS_TYPE(callable, &PyMethodDescr_Type) && PyDescr_TYPE(callable) == &PyContextVar_Type) return true;
+    const std::string_view name = PyCFunction_Check(callable) ? get_function_name(callable) : "";
+    return name == "_stash_obj_in_tls" || name == "_remove_obj_from_tls";
+  }
+
+  bool is_copy_of_context(ValueId id) const {
+    const std::span<const ValueId> operands = trace_.operands(id);
+    return value_of(id).kind == NodeKind::Call && operands.size() == 1 && is_constant(operands[0]) &&
+           PyCFunction_Check(plan_.constants[operands[0]]) &&
+           get_function_name(plan_.constants[operands[0]]) == "copy_context";
+  }
+
+  static std::string_view get_function_name(PyObject* function) {
+    return reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name;
   }
 
   bool is_change(ValueId id) const {
@@ -259,7 +291,7 @@ class Planner {
   // Work that may wait until the region has run: it changes Python objects only.
   bool can_be_deferred(ValueId id) const {
     const Value& value = value_of(id);
-    if (is_carrier_[id] && is_computed_of_sizes(value)) return true;
+    if ((is_carrier_[id] && is_computed_of_sizes(value)) || is_copy_of_context(id)) return true;
     if (value.kind == NodeKind::InstanceDict) return !can_run_in_front(id);
     switch (category_of(value.kind)) {
       case Category::Alloc:
@@ -274,7 +306,7 @@ class Planner {
         return value.kind == NodeKind::ListAppend || value.kind == NodeKind::SetAttribute ||
                value.kind == NodeKind::SetItem || value.kind == NodeKind::SetCell;
       case Category::State:
-        return is_context_variable_call(id);
+        return is_unseen_state(id);
       default:
         return false;
     }
@@ -305,8 +337,8 @@ class Planner {
     // Torch calls may change what is read of tensors.
     const bool may_ask_tensor = category == Category::Py || value.kind == NodeKind::Slot;
     return std::ranges::none_of(operands, [&](ValueId operand) {
-      return operand != kNoValue && (value_of(operand).type == ValueType::Tensor ||
-                                     (may_ask_tensor && value_of(operand).type == ValueType::Unknown));
+      return operand != kNoValue &&
+             (is_tensor(operand) || (may_ask_tensor && value_of(operand).type == ValueType::Unknown));
     });
   }
 
@@ -325,12 +357,18 @@ class Planner {
       case FactKind::Length:
       case FactKind::Keys:
       case FactKind::Code:
-        return is_outside(guard.value) && !current_.has_deferred_changes &&
-               value_of(guard.value).type != ValueType::Tensor;
+        return is_outside(guard.value) && !current_.has_deferred_changes && !is_tensor(guard.value);
       case FactKind::TensorMeta:
       case FactKind::TensorLike:
         // Writing in place may make a tensor require grad.
         return is_outside(guard.value) && !current_.has_writes;
+    }
+    return false;
+  }
+
+  static bool has_out(PyObject* keywords) {
+    for (Py_ssize_t i = 0; keywords != nullptr && i < PyTuple_GET_SIZE(keywords); i++) {
+      if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(keywords, i), "out") == 0) return true;
     }
     return false;
   }
@@ -375,10 +413,9 @@ class Planner {
     }
     const ValueId id = item.value;
     if (value_of(id).is_pre || !is_live(id)) return;
-    if (current_.tensor_node_count > 0 && category_of(value_of(id).kind) == Category::Tensor && uses_target(id)) {
-      close();
-    }
-    if (is_excluded_[index] == 0 && can_run_inside(id)) {
+    const bool may_join = category_of(value_of(id).kind) == Category::Tensor;
+    if (current_.tensor_node_count > 0 && may_join && uses_end(id)) close();
+    if (is_excluded_[index] == 0 && can_run_inside(id) && !is_write_of_data_sizes(id)) {
       const bool is_start = current_.tensor_node_count == 0;
       if (is_start && !can_start_at(id)) {
         close();
@@ -393,6 +430,10 @@ class Planner {
       is_deferred_value_[id] = 1;
       deferred_.push_back(id);
       return;
+    }
+    if (may_join && may_join_[id] != 0 && gradients_->is_backward(id)) {
+      may_join_[id] = 0;
+      has_failed_to_join_ = true;
     }
     if (add_in_front(index, can_run_in_front(id))) return;
     close();
@@ -431,6 +472,8 @@ class Planner {
     current_.last_item = index;
     current_.tensor_node_count += category_of(value.kind) == Category::Tensor;
     current_.has_writes |= may_write(id);
+    current_.has_data_sizes |= value.is_data_sized;
+    current_.has_gradients |= gradients_->is_backward(id);
   }
 
   void take_operand(ValueId id) {
@@ -481,10 +524,14 @@ class Planner {
   const Trace& trace_;
   const Liveness& liveness_;
   const RegionOptions& options_;
+  std::vector<uint8_t>& may_join_;  // by value: it may be a gradient in a region
+  bool has_failed_to_join_ = false;
+  std::optional<RegionGradients> gradients_;
   std::vector<uint8_t> is_excluded_;  // by item
   RegionPlan plan_;
   Region current_;
-  std::vector<uint8_t> is_varying_, is_target_, is_carrier_, is_inside_, is_deferred_value_;  // by value
+  std::vector<uint8_t> is_varying_, is_target_, is_data_sized_, is_carrier_, is_inside_,
+      is_deferred_value_;          // by value
   std::vector<int32_t> input_of_;  // by value: of which try at a region it is an input
   std::vector<ValueId> inside_, deferred_;
   int32_t region_count_ = 0;
@@ -492,8 +539,18 @@ class Planner {
 
 }  // namespace
 
+// Gradients are taken to join the region of what they are computed from. Those that turn out not to are planned anew,
+// as ends of regions.
 RegionPlan plan_regions(const Trace& trace, const Liveness& liveness, const RegionOptions& options) {
-  return Planner(trace, liveness, options).run();
+  constexpr int kTries = 8;
+  std::vector<uint8_t> may_join(trace.values.size(), options.takes_gradients);
+  for (int i = 0; i < kTries; i++) {
+    Planner planner(trace, liveness, options, may_join);
+    RegionPlan plan = planner.run();
+    if (!planner.has_failed_to_join()) return plan;
+  }
+  std::fill(may_join.begin(), may_join.end(), uint8_t{0});
+  return Planner(trace, liveness, options, may_join).run();
 }
 
 }  // namespace reprise::trace

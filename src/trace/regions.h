@@ -38,6 +38,8 @@ struct Region {
   int32_t tensor_node_count = 0;
   bool has_deferred_changes = false;  // of Python objects
   bool has_writes = false;            // of its nodes, to tensors
+  bool has_data_sizes = false;        // of its results
+  bool has_gradients = false;         // among its nodes
 };
 
 /// A list, or a tuple with tensors in it, that existed before the trace: regions make it of its elements.
@@ -72,6 +74,8 @@ struct RegionOptions {
   std::vector<ValueId> varying;     // numbers that change from run to run: what uses them runs as steps
   bool takes_late_numbers = false;  // numbers that steps in front of the region computed
   bool takes_sizes = false;         // what follows from sizes is computed inside, and facts about it are decided there
+  bool takes_gradients = false;     // a gradient joins the region that has all that it is computed from
+  bool takes_data_sizes = false;  // results whose sizes depend on data may leave a region; none of its nodes uses them
 };
 
 /// `liveness` is that of the trace without regions. Values that are no tensors may leave a region: see make_entry.

@@ -48,16 +48,25 @@ const char* text_of(FactKind kind);
 constexpr bool has_meta(FactKind fact) { return fact == FactKind::TensorMeta || fact == FactKind::TensorLike; }
 
 /// What is known of a value's type wherever the trace holds.
-enum class ValueType : uint8_t { Unknown, Tensor, Number, Plain, Other };  // Plain: a tuple
+enum class ValueType : uint8_t {
+  Unknown,
+  Tensor,
+  LateTensor,  // a tensor of whose metadata nothing is known
+  Number,
+  Plain,  // a tuple
+  Other
+};
 
 /// One value of the trace. `object` is a strong reference owned by the trace (see node_kinds.def for its meaning).
 struct Value {
   NodeKind kind;
   bool is_pre = false;
   ValueType type = ValueType::Unknown;
-  bool runs_python = false;  // torch nodes: Python of the program's ran inside when it was recorded
-  bool is_tainted = false;   // torch nodes: metadata of the result depend on data, and no guard states them
-  bool varies = false;       // it follows from sizes that no guard fixes, and from nothing else that is late
+  bool runs_python = false;       // torch nodes: Python of the program's ran inside when it was recorded
+  bool is_tainted = false;        // torch nodes: metadata of the result depend on data, and no guard states them
+  bool is_data_sized = false;     // is_tainted, and all that is known late of it follows from the data of its operands
+  bool varies = false;            // it follows from sizes that no guard fixes, and from nothing else that is late
+  bool varies_with_data = false;  // it varies, and some of those sizes depend on data
   int32_t n = 0;
   uint32_t first_operand = 0;  // into Trace::operands
   uint32_t operand_count = 0;

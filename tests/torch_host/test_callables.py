@@ -146,7 +146,8 @@ def test_custom_operators_follow_their_tags(native):
     library.define("value(Tensor x) -> Scalar", tags=(torch.Tag.data_dependent_output,))
     kinds = {name: native.classify(getattr(torch.ops.reprise_test, name).default)[1]
              for name in ("plain", "sized", "value")}  # fmt: skip
-    assert kinds == {"plain": "tensor", "sized": "data_dependent", "value": "sync"}
+    # One without a tag may be a non-maximum suppression.
+    assert kinds == {"plain": "data_dependent", "sized": "data_dependent", "value": "sync"}
 
 
 # --- sizes ---

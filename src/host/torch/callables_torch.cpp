@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <string>
@@ -300,8 +301,13 @@ TorchCallable Table::classify_operator(PyObject* op, const char* name_attribute)
   Py_XDECREF(name_object);
   const string_view base = string_view(name).substr(0, name.find('.', name.find("::") + 2));
   Resolution resolution = base.find("::") == string_view::npos ? Resolution{Kind::Opaque, Always} : resolve(base);
+  bool is_foreign = false;
   if (resolution.kind == Kind::Opaque && base.find("::") != string_view::npos && !rows_.contains(base)) {
-    resolution.kind = Kind::Tensor;  // operators of other namespaces
+    resolution = {Kind::Tensor, Always};
+    // Those of others: few say that their sizes depend on data.
+    static constexpr string_view kOwn[] = {"prims::", "quantized::", "mkldnn::", "inductor::", "_c10d_functional::"};
+    is_foreign =
+        std::none_of(std::begin(kOwn), std::end(kOwn), [&](string_view prefix) { return base.starts_with(prefix); });
   }
   PyObject* const tag_list = PyObject_GetAttrString(op, "_tags");
   PyTypeObject* const tag_type = find_type("torch._C", "Tag");
@@ -324,6 +330,7 @@ TorchCallable Table::classify_operator(PyObject* op, const char* name_attribute)
     }
   }
   Py_XDECREF(tag_list);
+  if (is_foreign && resolution.kind == Kind::Tensor) resolution.kind = Kind::DataDependent;
   return add(op, name, resolution);
 }
 

@@ -38,6 +38,8 @@ void capture_state_word(StateWord& word) noexcept;
 /// Every difference in words, "; " between them: "grad mode: on when recorded, off now". Empty if equal.
 std::string describe_state_difference(const StateWord& recorded, const StateWord& now);
 
+/// Is grad mode on in this thread?
+bool is_grad_mode() noexcept;
 /// Has torch initialised CUDA? It never goes back; the word differs before and after.
 bool is_cuda_initialised() noexcept;
 /// Do Python objects of the user's see the operations or tensors of this thread: a torch function mode (other than the

@@ -332,6 +332,7 @@ std::string describe_state_difference(const StateWord& recorded, const StateWord
   return out;
 }
 
+bool is_grad_mode() noexcept { return c10::GradMode::is_enabled(); }
 bool is_cuda_initialised() noexcept { return current_device(at::globalContext(), c10::DeviceType::CUDA) != 0; }
 
 bool has_user_modes(const StateWord& word) noexcept { return byte_of(word, kByte_user_mode_count) != 0; }

@@ -39,6 +39,7 @@ void TensorArray::clear() noexcept {}
 StateWord capture_state_word() noexcept { return {}; }
 void capture_state_word(StateWord& word) noexcept { word = {}; }
 std::string describe_state_difference(const StateWord&, const StateWord&) { return {}; }
+bool is_grad_mode() noexcept { return true; }
 bool is_cuda_initialised() noexcept { return false; }
 bool has_user_modes(const StateWord&) noexcept { return false; }
 bool has_functorch_levels(const StateWord&) noexcept { return false; }
