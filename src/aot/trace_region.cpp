@@ -180,12 +180,21 @@ class RegionTracer {
 
   static ValueId to_id(host::TraceValueId value) { return ValueId(static_cast<uint32_t>(value)); }
 
+  bool is_input_object(PyObject* object) const {
+    const std::vector<PyObject*>& inputs = input_objects_.objects;
+    return std::find(inputs.begin(), inputs.end(), object) != inputs.end();
+  }
+
   std::string describe_outputs() {
     graph::Graph& graph = recording_.graph();
     std::vector<OutputTensor> tensors;
     for (PyObject* output : outputs_.objects) {
       const host::TracedTensor traced = run_.describe(output);
       if (traced.value == host::kNoTraceValue) return "an output that is no traced tensor";
+      // The code gives plain tensors.
+      if (Py_TYPE(output) != host::tensor_type() && !is_input_object(output)) {
+        return std::string("an output of the class ") + Py_TYPE(output)->tp_name;
+      }
       tensors.push_back({output, traced.value, traced.storage, traced.requires_grad});
       trace_.output_requires_grad.push_back(traced.requires_grad);
       trace_.output_is_leaf.push_back(traced.is_leaf);
