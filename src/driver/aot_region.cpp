@@ -81,7 +81,7 @@ class AotRegion final : public entry::RegionRunner {
     const bool ok = host::call_region(variant->code, inputs, outputs);  // another run may come here meanwhile
     inputs_ = std::move(inputs);
     if (!ok) {
-      ++failures_;
+      note_failure();
       note_python_error("raised");
       return false;
     }
@@ -136,6 +136,9 @@ class AotRegion final : public entry::RegionRunner {
     return !variant.is_checked || context_.options.validate == base::Validate::Always;
   }
 
+  // What raises ahead of a guard may be what the guard keeps from running.
+  void note_failure() { failures_ = region().has_guards ? kMaxFailures : failures_ + 1; }
+
   // False: the code is not used now.
   bool check(Variant& variant, std::span<PyObject* const> inputs) {
     if (has_unknown_values(variant.code->functional_graph())) {
@@ -153,7 +156,7 @@ class AotRegion final : public entry::RegionRunner {
         if (!variant.is_checked) ++context_.statistics.unchecked_regions;
         break;
       case host::RegionCheck::Outcome::Raised:
-        ++failures_;
+        note_failure();
         failure_ = "raised while it was checked";
         return false;
       case host::RegionCheck::Outcome::Differs:

@@ -51,6 +51,7 @@ class BackendRegion final : public entry::RegionRunner {
     PyObject* const compiled = Py_NewRef(variant->compiled);  // another run may come here meanwhile
     PyObject* value = PyObject_Vectorcall(compiled, operands, tensor_count(), nullptr);
     Py_DECREF(compiled);
+    if (value == nullptr && region().has_guards) return give_up("raised ahead of a guard");
     if (value == nullptr) return fail("what the backend made raised");
     const bool is_sequence = PyTuple_Check(value) || PyList_Check(value);
     const bool fits = is_sequence ? PySequence_Fast_GET_SIZE(value) == static_cast<Py_ssize_t>(step_.values.size())

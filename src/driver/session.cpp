@@ -1,5 +1,7 @@
 #include "driver/session.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "base/check.h"
@@ -133,13 +135,39 @@ static void exclude_alike(const trace::Trace& trace, int32_t item, std::vector<i
   }
 }
 
+// The guard ends its group, and so do all those of the same instruction: of a loop that ends now here, now there.
+static void cut_alike(const trace::Trace& trace, int32_t item, std::vector<int32_t>* cuts) {
+  const auto frame_of = [&](int32_t index) -> const trace::FrameState* {
+    const int32_t guard = trace.items[index].guard;
+    const int32_t snapshot = guard < 0 ? -1 : trace.guards[guard].snapshot;
+    return snapshot < 0 ? nullptr : &trace.frame_states[trace.snapshots[snapshot].frame];
+  };
+  const trace::FrameState* place = frame_of(item);
+  for (int32_t i = 0; i < static_cast<int32_t>(trace.items.size()); i++) {
+    const trace::FrameState* other = frame_of(i);
+    if (other != nullptr && other->code == place->code && other->unit == place->unit) cuts->push_back(i);
+  }
+}
+
 void Session::renew(runtime::CompileContext& context, runtime::PublishedEntry& published) {
   entry::Entry& old = published.entry();
   trace::RegionOptions options = old.region_options;
+  const std::vector<int32_t> failing = old.list_failing_guards();
+  for (int32_t item : failing) cut_alike(old.trace(), item, &options.cuts);
+  context.statistics.cut_groups += failing.size();
   std::vector<std::string> notes = old.region_notes;
   for (const entry::RegionStep& step : old.regions()) {
     if (!step.runner->is_given_up()) continue;
     const trace::Region& region = old.region_plan().regions[step.region];
+    if (region.has_guards && step.runner->list_varying_numbers().empty()) {
+      // What can't run ahead of a guard may be all right behind it.
+      for (const trace::Region& other : old.region_plan().regions) {
+        const auto is_guard = [&](int32_t item) { return old.trace().items[item].guard >= 0; };
+        if (other.group == region.group) std::ranges::copy_if(other.steps, std::back_inserter(options.cuts), is_guard);
+      }
+      ++context.statistics.cut_groups;
+      continue;
+    }
     notes.push_back("region of " + std::to_string(region.tensor_node_count) +
                     " torch calls was dissolved: " + step.runner->describe());
     ++context.statistics.dissolved_regions;

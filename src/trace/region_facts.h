@@ -1,0 +1,76 @@
+// RegionFacts: what the planner of regions knows of each value and item, wherever it stands: see regions.h.
+//
+// Constants, carriers, gathered containers, and what a torch call does besides giving its result. Plain data computed
+// in one go, linear in the trace. No Python is called.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "trace/liveness.h"
+#include "trace/regions.h"
+#include "trace/trace.h"
+
+namespace reprise::trace {
+
+/// What a torch node does to memory and to generators.
+struct NodeEffects {
+  bool is_known = true;       // else it may do anything to any tensor
+  bool writes_first = false;  // to its first tensor operand
+  bool draws = false;         // random numbers
+  bool makes_memory = false;  // its results share memory with no operand
+};
+
+class RegionFacts {
+ public:
+  /// Fills `plan.constants` and `plan.gathered`; more constants are added while the plan is made.
+  RegionFacts(const Trace& trace, const Liveness& liveness, const RegionOptions& options, RegionPlan& plan);
+
+  bool is_constant(ValueId id) const { return id >= 0 && plan_.constants[id] != nullptr; }
+  /// A tuple, list or slice that nobody changes, and what follows from sizes: each region makes its own.
+  bool is_carrier(ValueId id) const { return is_carrier_[id] != 0; }
+  const Gathered* find_gathered(ValueId id) const {
+    const auto place = plan_.gathered.find(id);
+    return place == plan_.gathered.end() ? nullptr : &place->second;
+  }
+  bool is_target(ValueId id) const { return is_target_[id] != 0; }
+  bool is_excluded(int32_t item) const { return is_excluded_[item] != 0; }
+  bool is_cut(int32_t item) const { return is_cut_[item] != 0; }
+  bool is_varying(ValueId id) const { return is_varying_[id] != 0; }
+  static bool is_computed_of_sizes(const Value& value);
+
+  /// It may run as a node of a region, if its operands can be had there.
+  bool is_region_node(ValueId id) const;
+  NodeEffects effects_of(ValueId id) const;
+  /// A read of data, something that follows from what was read, or a torch node that draws no numbers and writes to
+  /// its first operand at most: it may run anywhere behind its operands.
+  bool is_free_step(ValueId id) const;
+  /// Work that may wait until a region has run: it changes Python objects only.
+  bool can_be_deferred(ValueId id) const;
+  bool is_change(ValueId id) const {
+    const Category category = category_of(trace_.values[id].kind);
+    return category == Category::Mutate || category == Category::State;
+  }
+
+ private:
+  const Value& value_of(ValueId id) const { return trace_.values[id]; }
+  void find_constants();
+  void find_carriers();
+  void find_gathered();
+  bool has_tensors(ValueId id, int depth = 0) const;
+  void find_targets();
+  void mark_targets(ValueId id, int depth);
+  bool is_context_variable_call(ValueId id) const;
+  bool is_switched_off(ValueId id) const;
+  ValueId find_argument(ValueId call, size_t position, const char* name) const;
+  bool is_off(ValueId argument) const;
+
+  const Trace& trace_;
+  const Liveness& liveness_;
+  const RegionOptions& options_;
+  RegionPlan& plan_;
+  std::vector<uint8_t> is_excluded_, is_cut_;                 // by item
+  std::vector<uint8_t> is_varying_, is_target_, is_carrier_;  // by value
+};
+
+}  // namespace reprise::trace
