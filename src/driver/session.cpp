@@ -145,7 +145,9 @@ static void cut_alike(const trace::Trace& trace, int32_t item, std::vector<int32
   const trace::FrameState* place = frame_of(item);
   for (int32_t i = 0; i < static_cast<int32_t>(trace.items.size()); i++) {
     const trace::FrameState* other = frame_of(i);
-    if (other != nullptr && other->code == place->code && other->unit == place->unit) cuts->push_back(i);
+    if (other == nullptr || other->code != place->code || other->unit != place->unit) continue;
+    const trace::FactKind fact = trace.guards[trace.items[item].guard].fact;
+    if (trace.guards[trace.items[i].guard].fact == fact) cuts->push_back(i);
   }
 }
 

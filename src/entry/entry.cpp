@@ -27,13 +27,12 @@ bool Entry::needs_renewal() const {
 }
 
 std::vector<int32_t> Entry::list_failing_guards() const {
-  constexpr uint32_t kPatience = 2;
   std::vector<int32_t> items;
   if (statistics.guard_exits.empty()) return items;
   for (const trace::Region& region : plan_.regions) {
     for (int32_t item : region.steps) {
       const int32_t guard = trace_->items[item].guard;
-      if (guard >= 0 && statistics.guard_exits[guard] >= kPatience) items.push_back(item);
+      if (guard >= 0 && statistics.guard_exits[guard] > 0) items.push_back(item);
     }
   }
   return items;

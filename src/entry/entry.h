@@ -77,7 +77,7 @@ class Entry {
   const trace::Trace& trace() const { return *trace_; }
   /// To make another entry of it. This one must not be used any more.
   std::unique_ptr<trace::Trace> take_trace() { return std::move(trace_); }
-  /// A region has given up: see RegionRunner. Or a guard fails often for which a group of regions is taken back.
+  /// A region has given up: see RegionRunner. Or a guard has failed for which a group of regions was taken back.
   bool needs_renewal() const;
   /// Those guards: items of the trace.
   std::vector<int32_t> list_failing_guards() const;

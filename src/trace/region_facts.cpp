@@ -54,10 +54,105 @@ RegionFacts::RegionFacts(const Trace& trace, const Liveness& liveness, const Reg
   for (int32_t item : options_.cuts) is_cut_[item] = 1;
   is_varying_.assign(trace_.values.size(), 0);
   for (ValueId id : options_.varying) is_varying_[id] = 1;
+  is_other_.assign(trace_.values.size(), 0);
+  for (const Guard& guard : trace_.guards) {
+    if (value_of(guard.value).is_pre) note_passed(guard);
+  }
   find_constants();
   find_carriers();
   find_gathered();
   find_targets();
+}
+
+void RegionFacts::note_passed(const Guard& guard) {
+  if (guard.fact != FactKind::Type || !PyType_Check(guard.object)) return;
+  auto* const type = reinterpret_cast<PyTypeObject*>(guard.object);
+  PyTypeObject* const tensor = host::tensor_type();
+  if (tensor == nullptr || (type != tensor->tp_base && !PyType_IsSubtype(type, tensor->tp_base)))
+    is_other_[guard.value] = 1;
+}
+
+uint32_t RegionFacts::changes_of(ValueId id) const {
+  const Value& value = value_of(id);
+  switch (value.kind) {
+    case NodeKind::SetCell:
+      return kChangesCell;
+    case NodeKind::SetAttribute: {
+      const char* name = PyUnicode_AsUTF8(value.object);
+      const bool is_special = name == nullptr || std::strncmp(name, "__", 2) == 0;
+      return is_special ? kChangesName | kChangesFunction : kChangesName;
+    }
+    case NodeKind::ListAppend:
+      return kChangesContainer;
+    case NodeKind::SetItem:
+      return kChangesContainer | (find_name(id) != nullptr ? kChangesName : kChangesOther);
+    default:
+      return kChangesCell | kChangesFunction | kChangesName | kChangesContainer | kChangesOther;
+  }
+}
+
+uint32_t RegionFacts::changes_seen_by(NodeKind kind) {
+  switch (kind) {
+    case NodeKind::MethodField:
+      return 0;
+    case NodeKind::CellContents:
+      return kChangesCell | kChangesOther;
+    case NodeKind::FunctionField:
+      return kChangesFunction | kChangesOther;
+    case NodeKind::SequenceItem:
+      return kChangesContainer | kChangesOther;
+    case NodeKind::DictItem:  // and of its name
+      return kChangesFunction | kChangesOther;
+    case NodeKind::Slot:
+      return kChangesFunction | kChangesOther;
+    default:
+      return ~uint32_t{0};
+  }
+}
+
+PyObject* RegionFacts::find_name(ValueId id) const {
+  const Value& value = value_of(id);
+  PyObject* name = nullptr;
+  switch (value.kind) {
+    case NodeKind::SetAttribute:
+    case NodeKind::DictItem:
+      name = value.object;
+      break;
+    case NodeKind::SetItem: {
+      const ValueId key = trace_.operands(id)[1];
+      name = is_constant(key) ? plan_.constants[key] : nullptr;
+      break;
+    }
+    case NodeKind::Slot:
+      if (value.object != nullptr &&
+          (Py_IS_TYPE(value.object, &PyMemberDescr_Type) || Py_IS_TYPE(value.object, &PyGetSetDescr_Type))) {
+        name = PyDescr_NAME(value.object);
+      }
+      break;
+    default:
+      break;
+  }
+  return name != nullptr && PyUnicode_CheckExact(name) ? name : nullptr;
+}
+
+// A call of a method of str that takes text only: it looks at no tensor.
+bool RegionFacts::is_call_on_text(ValueId id) const {
+  if (value_of(id).kind != NodeKind::Call || !is_constant(trace_.operands(id)[0])) return false;
+  PyObject* callable = plan_.constants[trace_.operands(id)[0]];
+  if (!Py_IS_TYPE(callable, &PyMethodDescr_Type) || PyDescr_TYPE(callable) != &PyUnicode_Type) return false;
+  for (const char* name : {"encode", "startswith", "endswith", "lower", "upper", "strip", "split", "replace"}) {
+    if (PyUnicode_CompareWithASCIIString(PyDescr_NAME(callable), name) == 0) return true;
+  }
+  return false;
+}
+
+bool RegionFacts::is_bookkeeping(ValueId id) const {
+  const std::span<const ValueId> operands = trace_.operands(id);
+  if (value_of(id).kind != NodeKind::StateCall || operands.empty() || !is_constant(operands[0])) return false;
+  const host::TorchCallable callable = host::classify_torch_callable(plan_.constants[operands[0]]);
+  if (!callable.is_torch) return false;
+  const std::string_view base = base_of(callable.name);
+  return base == "autocast_increment_nesting" || base == "autocast_decrement_nesting";
 }
 
 void RegionFacts::find_constants() {
@@ -323,7 +418,10 @@ bool RegionFacts::is_free_step(ValueId id) const {
     case Category::Py:
       return true;
     case Category::Read:
-      return value.kind == NodeKind::SequenceItem || value.kind == NodeKind::Length;
+      return value.kind == NodeKind::SequenceItem || value.kind == NodeKind::Length ||
+             value.kind == NodeKind::InstanceDict;
+    case Category::State:
+      return is_bookkeeping(id);
     case Category::Tensor: {
       if (value.kind == NodeKind::TensorSetAttribute) return false;
       if (value.kind == NodeKind::TensorGetAttribute) {

@@ -21,6 +21,15 @@ struct NodeEffects {
   bool makes_memory = false;  // its results share memory with no operand
 };
 
+/// Kinds of changes of Python objects; bits.
+enum ObjectChange : uint32_t {
+  kChangesCell = 1,
+  kChangesFunction = 2,  // what Python keeps of one, or another name of its own
+  kChangesName = 4,      // an attribute or an entry of a dict of a known name
+  kChangesContainer = 8,
+  kChangesOther = 16,
+};
+
 class RegionFacts {
  public:
   /// Fills `plan.constants` and `plan.gathered`; more constants are added while the plan is made.
@@ -47,6 +56,20 @@ class RegionFacts {
   bool is_free_step(ValueId id) const;
   /// Work that may wait until a region has run: it changes Python objects only.
   bool can_be_deferred(ValueId id) const;
+  /// A count that torch keeps of nested contexts: no result depends on it.
+  bool is_bookkeeping(ValueId id) const;
+  /// Of a mutation, and those that a read or an operation can see.
+  uint32_t changes_of(ValueId id) const;
+  static uint32_t changes_seen_by(NodeKind kind);
+  /// The name that a mutation changes, or that a read looks for: it sees changes of that name only. nullptr: another.
+  PyObject* find_name(ValueId id) const;
+  /// A guard that stands in front of what is asked about from now on.
+  void note_passed(const Guard& guard);
+  bool is_call_on_text(ValueId id) const;
+  bool may_be_tensor(ValueId id) const {
+    const Value& value = value_of(id);
+    return value.type == ValueType::Tensor || (value.type == ValueType::Unknown && is_other_[id] == 0);
+  }
   bool is_change(ValueId id) const {
     const Category category = category_of(trace_.values[id].kind);
     return category == Category::Mutate || category == Category::State;
@@ -71,6 +94,7 @@ class RegionFacts {
   RegionPlan& plan_;
   std::vector<uint8_t> is_excluded_, is_cut_;                 // by item
   std::vector<uint8_t> is_varying_, is_target_, is_carrier_;  // by value
+  std::vector<uint8_t> is_other_;                             // by value: of a type that is no tensor's
 };
 
 }  // namespace reprise::trace

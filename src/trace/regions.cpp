@@ -125,7 +125,7 @@ class Planner {
       for (ValueId element : gathered->elements) list_tensors(element, found, depth + 1);
     } else if (facts_.is_carrier(id)) {
       for (ValueId operand : trace_.operands(id)) list_tensors(operand, found, depth + 1);
-    } else if (!value_of(id).is_pre || value_of(id).type == ValueType::Unknown) {
+    } else if (facts_.may_be_tensor(id) || (!value_of(id).is_pre && value_of(id).type == ValueType::Plain)) {
       found.push_back(id);  // whatever it holds is from outside
     }
   }
@@ -150,9 +150,11 @@ class Planner {
   // The region of the group that the node can run in; open_.size(): a new one; kNowhere: none.
   int32_t find_region_for(ValueId id) const {
     const Value& value = value_of(id);
+    if (facts_.is_bookkeeping(id)) return kNowhere;
     if (value.kind == NodeKind::SequenceItem) {
       const ValueId sequence = trace_.operands(id)[0];
-      return use_of_[sequence] == Use::Node && value.type == ValueType::Tensor ? level_of_[sequence] : kNowhere;
+      const bool is_inside = use_of_[sequence] == Use::Node && !changed_objects_.contains(sequence);
+      return is_inside && value.type == ValueType::Tensor ? level_of_[sequence] : kNowhere;
     }
     if (!facts_.is_region_node(id)) return kNowhere;
     const bool is_call = value.kind == NodeKind::TensorCall || value.kind == NodeKind::StateCall;
@@ -213,14 +215,14 @@ class Planner {
   void note_effects(Open& open, ValueId id, int32_t region) {
     if (value_of(id).kind == NodeKind::StateCall) {
       state_floor_ = region;
-      can_undo_state_ = true;
+      touches_state_ = true;
       return;
     }
     const NodeEffects effects = facts_.effects_of(id);
     const std::vector<ValueId> tensors = list_tensors_of(id);
     if (effects.draws || !effects.is_known) {
       random_floor_ = region;
-      can_undo_state_ = true;
+      touches_state_ = true;
     }
     for (ValueId tensor : tensors) memory_.note_node_read(tensor, region);
     const std::vector<ValueId> written = list_written(id, effects);
@@ -294,6 +296,24 @@ class Planner {
     open_[level].region.steps.push_back(value_of(id).item);
   }
 
+  // What was deferred changes nothing that can be seen in it.
+  bool is_steady(ValueId id) const {
+    if (changed_ == 0 || id == kNoValue || facts_.is_constant(id)) return true;
+    const Value& value = value_of(id);
+    if (value.type == ValueType::Number || value.type == ValueType::Tensor) return true;
+    if (use_of_[id] == Use::None) return false;
+    switch (category_of(value.kind)) {
+      case Category::Tensor:  // a tuple or list of results
+        return !changed_objects_.contains(id);
+      case Category::Alloc:
+        return facts_.is_carrier(id);
+      case Category::Py:
+        return value.kind != NodeKind::GetItem && value.kind != NodeKind::Binary && value.kind != NodeKind::Call;
+      default:
+        return value.kind == NodeKind::InstanceDict;
+    }
+  }
+
   bool add_step(int32_t index, ValueId id) {
     if (!has_group() || facts_.is_cut(index) || !facts_.is_free_step(id)) return false;
     const Value& value = value_of(id);
@@ -301,8 +321,12 @@ class Planner {
     const Category category = category_of(value.kind);
     const bool is_result = category == Category::Read && use_of_[operands[0]] == Use::Step &&
                            category_of(value_of(operands[0]).kind) == Category::Tensor;
-    if (category == Category::Read && has_deferred_changes_ && !is_result) return false;
+    if (value.kind != NodeKind::InstanceDict &&
+        !std::ranges::all_of(operands, [&](ValueId operand) { return is_steady(operand); })) {
+      return false;
+    }
     int32_t level = category == Category::Tensor ? state_floor_ : 0;
+    if (category == Category::State) level = last();
     for (ValueId operand : operands) {
       const int32_t other = find_level_of_operand(operand);
       if (other == kNowhere) return false;
@@ -326,6 +350,7 @@ class Planner {
       memory_.add_result(id, written.empty() ? tensors : written,
                          category == Category::Tensor && facts_.effects_of(id).makes_memory);
     }
+    if (category == Category::State) touches_state_ = true;
     open_[level].region.steps.push_back(index);
     use(id, Use::Step, level);
     return true;
@@ -335,8 +360,7 @@ class Planner {
     if (!has_group() || facts_.is_cut(index)) return false;
     const bool looks_inside = guard.fact == FactKind::Truth || guard.fact == FactKind::Length ||
                               guard.fact == FactKind::Keys || guard.fact == FactKind::Code;
-    const Use use_of = use_of_[guard.value];
-    if (use_of == Use::None || (looks_inside && has_deferred_changes_ && use_of != Use::Step)) return false;
+    if (use_of_[guard.value] == Use::None || (looks_inside && !is_steady(guard.value))) return false;
     int32_t level = find_level_of_operand(guard.value);
     if (level == kNowhere) return false;
     if (guard.fact == FactKind::Same || guard.fact == FactKind::Different) {
@@ -360,6 +384,15 @@ class Planner {
     return id == kNoValue || facts_.is_constant(id) || value_of(id).is_pre || use_of_[id] == Use::None;
   }
 
+  bool sees_changes(ValueId id) const {
+    const NodeKind kind = value_of(id).kind;
+    if ((changed_ & RegionFacts::changes_seen_by(kind)) != 0) return true;
+    if ((changed_ & kChangesName) == 0 || (kind != NodeKind::DictItem && kind != NodeKind::Slot)) return false;
+    PyObject* name = facts_.find_name(id);
+    if (name == nullptr) return true;
+    return std::ranges::any_of(changed_names_, [&](PyObject* other) { return PyUnicode_Compare(name, other) == 0; });
+  }
+
   bool can_run_in_front(ValueId id) const {
     const Value& value = value_of(id);
     const std::span<const ValueId> operands = trace_.operands(id);
@@ -376,12 +409,12 @@ class Planner {
         break;
     }
     const Category category = category_of(value.kind);
-    if ((category != Category::Read && category != Category::Py) || has_deferred_changes_) return false;
+    if ((category != Category::Read && category != Category::Py) || sees_changes(id)) return false;
     // Torch calls may change what is read of tensors.
-    const bool may_ask_tensor = category == Category::Py || value.kind == NodeKind::Slot;
+    const bool may_ask_tensor =
+        (category == Category::Py && !facts_.is_call_on_text(id)) || value.kind == NodeKind::Slot;
     return std::ranges::none_of(operands, [&](ValueId operand) {
-      return operand != kNoValue &&
-             (is_tensor(operand) || (may_ask_tensor && value_of(operand).type == ValueType::Unknown));
+      return operand != kNoValue && (is_tensor(operand) || (may_ask_tensor && facts_.may_be_tensor(operand)));
     });
   }
 
@@ -399,9 +432,9 @@ class Planner {
       case FactKind::Truth:
       case FactKind::Length:
       case FactKind::Keys:
-        return is_outside(guard.value) && !has_deferred_changes_ && !is_tensor(guard.value);
+        return is_outside(guard.value) && changed_ == 0 && !is_tensor(guard.value);
       case FactKind::Code:
-        return is_outside(guard.value) && !changes_code_;
+        return is_outside(guard.value) && (changed_ & facts_.changes_seen_by(NodeKind::FunctionField)) == 0;
       case FactKind::TensorMeta:
       case FactKind::TensorLike:
         // Writing in place may make a tensor require grad.
@@ -427,9 +460,11 @@ class Planner {
     if (!has_group() || !facts_.can_be_deferred(id)) return false;
     if (value_of(id).kind == NodeKind::InstanceDict && can_run_in_front(id)) return false;
     deferred_.push_back(index);
-    has_deferred_changes_ |= facts_.is_change(id) && !changes_own_object(id);
-    PyObject* name = value_of(id).kind == NodeKind::SetAttribute ? value_of(id).object : nullptr;
-    changes_code_ |= name != nullptr && PyUnicode_CompareWithASCIIString(name, "__code__") == 0;
+    if (facts_.is_change(id) && !changes_own_object(id)) {
+      changed_ |= facts_.changes_of(id);
+      changed_objects_.insert(trace_.operands(id)[0]);
+      if (PyObject* name = facts_.find_name(id)) changed_names_.push_back(name);
+    }
     use(id, Use::Deferred, 0);
     return true;
   }
@@ -461,6 +496,7 @@ class Planner {
           !add_step(index, guard)) {
         close();
       }
+      facts_.note_passed(guard);
       // The guard has passed where something behind it runs, or what that made is thrown away.
       const bool is_fixed = guard.fact == FactKind::Identity || guard.fact == FactKind::Equal;
       const Value& value = value_of(guard.value);
@@ -471,6 +507,8 @@ class Planner {
     const ValueId id = item.value;
     if (value_of(id).is_pre || !is_live(id)) return;
     if (has_group() && category_of(value_of(id).kind) == Category::Tensor && uses_target(id)) close();
+    const bool is_dict = value_of(id).kind == NodeKind::InstanceDict;
+    if (is_dict && !is_outside(trace_.operands(id)[0]) && add_step(index, id)) return;
     if (add_node(index, id) || defer(index, id) || add_in_front(index, can_run_in_front(id)) || add_step(index, id)) {
       return;
     }
@@ -494,7 +532,10 @@ class Planner {
     memory_.forget();
     snapshot_ = -1;
     state_floor_ = random_floor_ = 0;
-    has_deferred_changes_ = has_writes_ = can_undo_state_ = changes_code_ = false;
+    changed_ = 0;
+    changed_objects_.clear();
+    changed_names_.clear();
+    has_writes_ = touches_state_ = false;
   }
 
   void keep_group() {
@@ -528,7 +569,7 @@ class Planner {
                   [&](int32_t item) { return is_behind(item) || use_of_[trace_.items[item].value] != Use::Deferred; });
     for (int32_t item : deferred_) plan_.deferred_of[item] = first + last();
     open_[0].region.in_front = in_front_;
-    open_[0].region.needs_undo = can_undo_state_ && (open_.size() > 1 || step_count > 0);
+    open_[0].region.needs_undo = touches_state_ && (open_.size() > 1 || step_count > 0);
     open_.back().region.deferred = deferred_;
     for (Open& open : open_) {
       open.region.has_guards = has_guards;
@@ -552,7 +593,10 @@ class Planner {
   int32_t snapshot_ = -1;
   int32_t state_floor_ = 0;   // nodes behind a change of torch's state run in this region or behind it
   int32_t random_floor_ = 0;  // the same of random numbers
-  bool has_deferred_changes_ = false, has_writes_ = false, can_undo_state_ = false, changes_code_ = false;
+  uint32_t changed_ = 0;      // what deferred items change in Python: ObjectChange
+  std::unordered_set<ValueId> changed_objects_;
+  std::vector<PyObject*> changed_names_;
+  bool has_writes_ = false, touches_state_ = false;
 };
 
 }  // namespace
