@@ -100,6 +100,7 @@ class AotRegion final : public entry::RegionRunner {
   std::vector<int32_t> list_varying_numbers() const override { return varying_; }
   int32_t refused_guard() const override { return refused_guard_; }
   int32_t blamed_item() const override { return blamed_item_; }
+  bool has_raised_ahead() const override { return has_raised_ahead_; }
 
   std::string describe() const override {
     if (!varying_.empty()) return "a number that is a constant of it varies";
@@ -137,7 +138,10 @@ class AotRegion final : public entry::RegionRunner {
   }
 
   // What raises ahead of a guard may be what the guard keeps from running.
-  void note_failure() { failures_ = region().has_guards ? kMaxFailures : failures_ + 1; }
+  void note_failure() {
+    has_raised_ahead_ = region().has_guards;
+    failures_ = has_raised_ahead_ ? kMaxFailures : failures_ + 1;
+  }
 
   // False: the code is not used now.
   bool check(Variant& variant, std::span<PyObject* const> inputs) {
@@ -471,6 +475,7 @@ class AotRegion final : public entry::RegionRunner {
   uint64_t clock_ = 0;
   int32_t refused_guard_ = -1;
   int32_t blamed_item_ = -1;
+  bool has_raised_ahead_ = false;
   std::string failure_;
   std::vector<int32_t> varying_;
   int failures_ = 0;

@@ -161,7 +161,7 @@ void Session::renew(runtime::CompileContext& context, runtime::PublishedEntry& p
   for (const entry::RegionStep& step : old.regions()) {
     if (!step.runner->is_given_up()) continue;
     const trace::Region& region = old.region_plan().regions[step.region];
-    if (region.has_guards && step.runner->list_varying_numbers().empty()) {
+    if (step.runner->has_raised_ahead()) {
       // What can't run ahead of a guard may be all right behind it.
       for (const trace::Region& other : old.region_plan().regions) {
         const auto is_guard = [&](int32_t item) { return old.trace().items[item].guard >= 0; };

@@ -57,6 +57,9 @@ class RegionRunner {
   virtual int32_t refused_guard() const { return -1; }
   /// It has given up because of this item of the trace, which cannot be a part of any region; -1: of another reason.
   virtual int32_t blamed_item() const { return -1; }
+  /// It has given up because its code raised, in a group that has guards: one of them may keep eager from getting
+  /// there.
+  virtual bool has_raised_ahead() const { return false; }
   /// One line for explain.
   virtual std::string describe() const = 0;
 };

@@ -119,6 +119,7 @@ class Planner {
   // The tensors that a node gets, those in carriers too.
   void list_tensors(ValueId id, std::vector<ValueId>& found, int depth = 0) const {
     if (id == kNoValue || depth > kMaxDepth || facts_.is_constant(id)) return;
+    if (value_of(id).type == ValueType::Number) return;
     if (use_of_[id] == Use::Node || use_of_[id] == Use::Step || is_tensor(id)) {
       found.push_back(id);
     } else if (const Gathered* gathered = facts_.find_gathered(id)) {
