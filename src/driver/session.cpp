@@ -135,19 +135,22 @@ static void exclude_alike(const trace::Trace& trace, int32_t item, std::vector<i
   }
 }
 
-// The guard ends its group, and so do all those of the same instruction: of a loop that ends now here, now there.
-static void cut_alike(const trace::Trace& trace, int32_t item, std::vector<int32_t>* cuts) {
-  const auto frame_of = [&](int32_t index) -> const trace::FrameState* {
-    const int32_t guard = trace.items[index].guard;
-    const int32_t snapshot = guard < 0 ? -1 : trace.guards[guard].snapshot;
-    return snapshot < 0 ? nullptr : &trace.frame_states[trace.snapshots[snapshot].frame];
+// The guard ends its group. Where another of the same instruction does so already (a loop that ends now here, now
+// there), all of that instruction do.
+static void cut_at(const trace::Trace& trace, int32_t item, std::vector<int32_t>* cuts) {
+  const auto is_alike = [&](int32_t other) {
+    if (trace.items[item].guard < 0 || trace.items[other].guard < 0) return false;
+    const trace::Guard& a = trace.guards[trace.items[item].guard];
+    const trace::Guard& b = trace.guards[trace.items[other].guard];
+    if (a.fact != b.fact || a.snapshot < 0 || b.snapshot < 0) return false;
+    const trace::FrameState& at_a = trace.frame_states[trace.snapshots[a.snapshot].frame];
+    const trace::FrameState& at_b = trace.frame_states[trace.snapshots[b.snapshot].frame];
+    return at_a.code == at_b.code && at_a.unit == at_b.unit;
   };
-  const trace::FrameState* place = frame_of(item);
-  for (int32_t i = 0; i < static_cast<int32_t>(trace.items.size()); i++) {
-    const trace::FrameState* other = frame_of(i);
-    if (other == nullptr || other->code != place->code || other->unit != place->unit) continue;
-    const trace::FactKind fact = trace.guards[trace.items[item].guard].fact;
-    if (trace.guards[trace.items[i].guard].fact == fact) cuts->push_back(i);
+  const bool is_loop = std::ranges::any_of(*cuts, is_alike);
+  cuts->push_back(item);
+  for (int32_t i = 0; is_loop && i < static_cast<int32_t>(trace.items.size()); i++) {
+    if (is_alike(i)) cuts->push_back(i);
   }
 }
 
@@ -155,7 +158,7 @@ void Session::renew(runtime::CompileContext& context, runtime::PublishedEntry& p
   entry::Entry& old = published.entry();
   trace::RegionOptions options = old.region_options;
   const std::vector<int32_t> failing = old.list_failing_guards();
-  for (int32_t item : failing) cut_alike(old.trace(), item, &options.cuts);
+  for (int32_t item : failing) cut_at(old.trace(), item, &options.cuts);
   context.statistics.cut_groups += failing.size();
   std::vector<std::string> notes = old.region_notes;
   for (const entry::RegionStep& step : old.regions()) {
