@@ -369,6 +369,13 @@ bool RegionFacts::is_switched_off(ValueId id) const {
   return is_off(find_argument(id, dropout, "")) || is_off(find_argument(id, dropout + 1, ""));
 }
 
+// A normalisation by statistics that it is given and does not write.
+bool RegionFacts::keeps_statistics(ValueId id) const {
+  const std::string_view base = base_of(host::classify_torch_callable(plan_.constants[trace_.operands(id)[0]]).name);
+  return (base == "batch_norm" && is_off(find_argument(id, 5, "training"))) ||
+         (base == "instance_norm" && is_off(find_argument(id, 5, "use_input_stats")));
+}
+
 NodeEffects RegionFacts::effects_of(ValueId id) const {
   const Value& value = value_of(id);
   NodeEffects effects;
@@ -394,7 +401,7 @@ NodeEffects RegionFacts::effects_of(ValueId id) const {
     case NodeKind::TensorCall: {
       const host::CallEffects found =
           host::find_effects(host::classify_torch_callable(plan_.constants[trace_.operands(id)[0]]));
-      effects = {found.is_known, found.writes_first, found.draws, found.makes_memory};
+      effects = {found.is_known || keeps_statistics(id), found.writes_first, found.draws, found.makes_memory};
       const bool writes_named = effects.writes_first && (has_keyword(value, "self") || has_keyword(value, "input"));
       if (writes_named || has_keyword(value, "out") || has_keyword(value, "generator")) effects.is_known = false;
       effects.draws = effects.draws && !is_switched_off(id);

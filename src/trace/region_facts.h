@@ -87,6 +87,7 @@ class RegionFacts {
   bool is_switched_off(ValueId id) const;
   ValueId find_argument(ValueId call, size_t position, const char* name) const;
   bool is_off(ValueId argument) const;
+  bool keeps_statistics(ValueId id) const;
 
   const Trace& trace_;
   const Liveness& liveness_;

@@ -404,3 +404,89 @@ def test_many_reads_of_one_call():
         return (a - b).exp(), int((a * 10).item()), bool((b > 0).item())
 
     check_function(f, [call(rnd(i, 2)) for i in range(12)])
+
+
+@reprise_only
+def test_writes_of_a_size_of_data_keep_their_order():
+    def make():
+        def f(x, order):
+            out = torch.zeros(6)
+            view = out[1:]
+            before = out + 1
+            for i in range(3):
+                mask = x > i * 0.2
+                out[mask] = x[mask] * (i + 1)
+                order.append(view.sum().item())
+            out.add_(before)
+            view[x[1:] < 0] = -5.0
+            return out, view * 2, before
+
+        return f
+
+    calls = [((lambda i=i: (rnd(i, 6), [])), False) for i in range(8)]
+    drive(make, calls)
+    check(make, [call(*arguments()) for arguments, _ in calls])
+
+
+@reprise_only
+def test_statistics_that_are_only_read_end_no_group():
+    def make():
+        norm = torch.nn.BatchNorm1d(4).eval()
+
+        def f(x):
+            y = norm(x * 2)
+            if y.sum() > 0:
+                y = y + 1
+            z = norm(y)
+            if z.max() > 1e6:
+                z = z * 0
+            return z.relu()
+
+        return f
+
+    both(make, positive, negative)
+
+
+@reprise_only
+def test_autocast_among_guards():
+    def make():
+        linear = torch.nn.Linear(4, 4)
+        with torch.no_grad():
+            linear.weight.copy_(rnd(1, 4, 4))
+            linear.bias.copy_(rnd(2, 4))
+
+        def f(x):
+            linear.weight.grad = None
+            with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+                y = linear(x)
+            if y.isnan().any():
+                y = y * 0
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                z = linear(x)
+                if z.float().sum().item() > 1e6:
+                    z = z - 1
+            z.float().sum().backward()
+            return y, z.detach(), linear.weight.grad, torch.is_autocast_enabled("cpu")
+
+        return f
+
+    drive(make, [((lambda i=i: (rnd(i, 3, 4),)), False) for i in range(6)])
+    check(make, [call(rnd(i, 3, 4)) for i in range(6)])
+
+
+@reprise_only
+def test_a_list_of_results_that_the_program_changes():
+    def make():
+        def f(x):
+            parts = list(x.unbind(0))
+            if x.sum() > 0:
+                parts.append(x[0] * 3)
+            parts.insert(0, x[1] + 1)
+            numbers = (x * 2).tolist()
+            numbers[0].append(7.0)
+            numbers.pop()
+            return torch.stack(parts), parts[1] + parts[-1], numbers, sum(numbers[0])
+
+        return f
+
+    both(make, positive, negative, graphs=None)
