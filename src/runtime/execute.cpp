@@ -71,7 +71,7 @@ StepsResult run_steps(Entry& entry, PyObject** slots) {
       }
     } else {
       for (uint32_t i = 0; i < step.operand_count; i++) gathered[i] = slots[operands[step.operands + i]];
-      if (--steps_to_signals <= 0 && step.snapshot >= 0) {
+      if (--steps_to_signals <= 0 && step.snapshot >= 0 && step.group < 0) {
         steps_to_signals = kStepsBetweenSignals;
         if (PyErr_CheckSignals() < 0) return {ExitKind::Error, &step};
       }

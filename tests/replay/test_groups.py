@@ -4,6 +4,10 @@ Each program runs eagerly, under native code, and as graphs of a custom backend;
 of objects and exceptions must be those of eager in every call, also in those whose data take another way.
 """
 
+import _thread
+import functools
+import operator
+import signal
 import weakref
 
 import pytest
@@ -490,3 +494,31 @@ def test_a_list_of_results_that_the_program_changes():
         return f
 
     both(make, positive, negative, graphs=None)
+
+
+@reprise_only
+def test_a_signal_among_many_reads():
+    class Stop(Exception):
+        pass
+
+    def handle(number, frame):
+        raise Stop
+
+    def f(x, log):
+        y = x * 2
+        for i in range(400):
+            log.append(y[i % 4].item())
+        return y + 1
+
+    tested = reprise.compile(f)
+    for i in range(4):
+        log = []
+        assert_same(tested(rnd(i, 4), log), f(rnd(i, 4), []), f"call {i}")
+    old = signal.signal(signal.SIGINT, handle)
+    try:
+        calls = [_thread.interrupt_main, functools.partial(tested, rnd(9, 4), [])]
+        with pytest.raises(Stop):
+            list(map(operator.call, calls))  # no bytecode of ours in between
+    finally:
+        signal.signal(signal.SIGINT, old)
+    assert_same(tested(rnd(5, 4), []), f(rnd(5, 4), []), "afterwards")
