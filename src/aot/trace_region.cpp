@@ -6,6 +6,7 @@
 #include "aot/region.h"
 #include "base/log.h"
 #include "graph/printer.h"
+#include "host/torch/tensor.h"
 
 namespace reprise::aot {
 

@@ -85,7 +85,7 @@ class AotRegion final : public entry::RegionRunner {
     const bool ok = host::call_region(variant->code, inputs, outputs);  // another run may come here meanwhile
     inputs_ = std::move(inputs);
     if (!ok) {
-      ++failures_;
+      note_failure();
       note_python_error("raised");
       return false;
     }
@@ -104,6 +104,7 @@ class AotRegion final : public entry::RegionRunner {
   std::vector<int32_t> list_varying_numbers() const override { return varying_; }
   int32_t refused_guard() const override { return refused_guard_; }
   int32_t blamed_item() const override { return blamed_item_; }
+  bool has_raised_ahead() const override { return has_raised_ahead_; }
 
   std::string describe() const override {
     if (!varying_.empty()) return "a number that is a constant of it varies";
@@ -140,6 +141,12 @@ class AotRegion final : public entry::RegionRunner {
     return !variant.is_checked || context_.options.validate == base::Validate::Always;
   }
 
+  // What raises ahead of a guard may be what the guard keeps from running.
+  void note_failure() {
+    has_raised_ahead_ = region().has_guards;
+    failures_ = has_raised_ahead_ ? kMaxFailures : failures_ + 1;
+  }
+
   // False: the code is not used now.
   bool check(Variant& variant, std::span<PyObject* const> inputs) {
     if (has_unknown_values(variant.code->functional_graph())) {
@@ -157,7 +164,7 @@ class AotRegion final : public entry::RegionRunner {
         if (!variant.is_checked) ++context_.statistics.unchecked_regions;
         break;
       case host::RegionCheck::Outcome::Raised:
-        ++failures_;
+        note_failure();
         failure_ = "raised while it was checked";
         return false;
       case host::RegionCheck::Outcome::Differs:
@@ -475,6 +482,7 @@ class AotRegion final : public entry::RegionRunner {
   uint64_t clock_ = 0;
   int32_t refused_guard_ = -1;
   int32_t blamed_item_ = -1;
+  bool has_raised_ahead_ = false;
   std::string failure_;
   std::vector<int32_t> varying_;
   int failures_ = 0;

@@ -53,6 +53,10 @@ class BackendRegion final : public entry::RegionRunner {
     PyObject* const compiled = Py_NewRef(variant->compiled);  // another run may come here meanwhile
     PyObject* value = PyObject_Vectorcall(compiled, operands, tensor_count(), nullptr);
     Py_DECREF(compiled);
+    if (value == nullptr && region().has_guards) {
+      has_raised_ahead_ = true;
+      return give_up("raised ahead of a guard");
+    }
     if (value == nullptr) return fail("what the backend made raised");
     const bool is_sequence = PyTuple_Check(value) || PyList_Check(value);
     const bool fits = is_sequence ? PySequence_Fast_GET_SIZE(value) == static_cast<Py_ssize_t>(step_.values.size())
@@ -74,6 +78,7 @@ class BackendRegion final : public entry::RegionRunner {
   int32_t refused_guard() const override { return refused_guard_; }
   int32_t blamed_item() const override { return blamed_item_; }
   bool is_asked_too_much() const override { return is_asked_too_much_; }
+  bool has_raised_ahead() const override { return has_raised_ahead_; }
   std::string describe() const override {
     if (!varying_.empty()) return "a number that is a constant of it varies";
     if (has_failed_) return failure_;
@@ -252,7 +257,7 @@ class BackendRegion final : public entry::RegionRunner {
   bool is_asked_too_much_ = false;
   size_t evicted_ = 0;  // sizes whose code has gone
   uint64_t clock_ = 0;
-  bool has_failed_ = false;
+  bool has_failed_ = false, has_raised_ahead_ = false;
   std::string failure_;
 };
 

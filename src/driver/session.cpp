@@ -1,5 +1,7 @@
 #include "driver/session.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "base/check.h"
@@ -137,13 +139,44 @@ static void exclude_alike(const trace::Trace& trace, int32_t item, std::vector<i
   }
 }
 
+// The guard ends its group. Where another of the same instruction does so already (a loop that ends now here, now
+// there), all of that instruction do.
+static void cut_at(const trace::Trace& trace, int32_t item, std::vector<int32_t>* cuts) {
+  const auto is_alike = [&](int32_t other) {
+    if (trace.items[item].guard < 0 || trace.items[other].guard < 0) return false;
+    const trace::Guard& a = trace.guards[trace.items[item].guard];
+    const trace::Guard& b = trace.guards[trace.items[other].guard];
+    if (a.fact != b.fact || a.snapshot < 0 || b.snapshot < 0) return false;
+    const trace::FrameState& at_a = trace.frame_states[trace.snapshots[a.snapshot].frame];
+    const trace::FrameState& at_b = trace.frame_states[trace.snapshots[b.snapshot].frame];
+    return at_a.code == at_b.code && at_a.unit == at_b.unit;
+  };
+  const bool is_loop = std::ranges::any_of(*cuts, is_alike);
+  cuts->push_back(item);
+  for (int32_t i = 0; is_loop && i < static_cast<int32_t>(trace.items.size()); i++) {
+    if (is_alike(i)) cuts->push_back(i);
+  }
+}
+
 void Session::renew(runtime::CompileContext& context, runtime::PublishedEntry& published) {
   entry::Entry& old = published.entry();
   trace::RegionOptions options = old.region_options;
+  const std::vector<int32_t> failing = old.list_failing_guards();
+  for (int32_t item : failing) cut_at(old.trace(), item, &options.cuts);
+  context.statistics.cut_groups += failing.size();
   std::vector<std::string> notes = old.region_notes;
   for (const entry::RegionStep& step : old.regions()) {
     if (!step.runner->is_given_up() || step.runner->is_asked_too_much()) continue;
     const trace::Region& region = old.region_plan().regions[step.region];
+    if (step.runner->has_raised_ahead()) {
+      // What can't run ahead of a guard may be all right behind it.
+      for (const trace::Region& other : old.region_plan().regions) {
+        const auto is_guard = [&](int32_t item) { return old.trace().items[item].guard >= 0; };
+        if (other.group == region.group) std::ranges::copy_if(other.steps, std::back_inserter(options.cuts), is_guard);
+      }
+      ++context.statistics.cut_groups;
+      continue;
+    }
     notes.push_back("region of " + std::to_string(region.tensor_node_count) +
                     " torch calls was dissolved: " + step.runner->describe());
     ++context.statistics.dissolved_regions;

@@ -23,7 +23,19 @@ bool Entry::needs_renewal() const {
   for (const RegionStep& step : region_steps_) {
     if (step.runner != nullptr && step.runner->is_given_up()) return true;
   }
-  return false;
+  return !list_failing_guards().empty();
+}
+
+std::vector<int32_t> Entry::list_failing_guards() const {
+  std::vector<int32_t> items;
+  if (statistics.guard_exits.empty()) return items;
+  for (const trace::Region& region : plan_.regions) {
+    for (int32_t item : region.steps) {
+      const int32_t guard = trace_->items[item].guard;
+      if (guard >= 0 && statistics.guard_exits[guard] > 0) items.push_back(item);
+    }
+  }
+  return items;
 }
 
 PyObject** Entry::take_slots() {
@@ -76,7 +88,11 @@ std::string Entry::print() const {
       for (uint32_t i = 0; i < step.operand_count; i++) text += " " + slot_text(operands_[step.operands + i]);
       if (step.object != nullptr) text += " " + trace::describe_object(step.object);
     }
-    if (step.snapshot >= 0) text += " @s" + std::to_string(step.snapshot);
+    if (step.group >= 0) {
+      text += " takes back";
+    } else if (step.snapshot >= 0) {
+      text += " @s" + std::to_string(step.snapshot);
+    }
     for (uint32_t i = 0; i < step.free_count; i++)
       text += (i == 0 ? " free " : " ") + slot_text(frees_[step.frees + i]);
     text += "\n";
@@ -88,7 +104,7 @@ std::string Entry::print() const {
   }
   // Those of nodes that raise are many and look alike.
   for (const Step& step : steps_) {
-    if (step.is_guard) text += print_exit(step.snapshot, step.item);
+    if (step.is_guard && step.group < 0) text += print_exit(step.snapshot, step.item);
   }
   if (trace_->end != trace::EndKind::Return) text += print_exit(trace_->end_snapshot, kEndItem);
   return text;

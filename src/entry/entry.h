@@ -35,6 +35,7 @@ struct Step {
   int32_t n = 0;               // payload; Same and Different: the other slot
   int32_t snapshot = -1;       // of the trace
   int32_t item = -1;           // of the trace; a region: Entry::item_of_region
+  int32_t group = -1;          // a step of the group of regions that begins there: where it fails, nothing has happened
   int32_t region = -1;         // into Entry::regions: its operands are the region's tensors, then its numbers
   PyObject* object = nullptr;  // borrowed from the trace
 };
@@ -59,6 +60,9 @@ class RegionRunner {
   /// It has given up, and regions without what its backend may not take (results whose sizes depend on data, gradients)
   /// are worth a try.
   virtual bool is_asked_too_much() const { return false; }
+  /// It has given up because its code raised, in a group that has guards: one of them may keep eager from getting
+  /// there.
+  virtual bool has_raised_ahead() const { return false; }
   /// One line for explain.
   virtual std::string describe() const = 0;
 };
@@ -79,8 +83,10 @@ class Entry {
   const trace::Trace& trace() const { return *trace_; }
   /// To make another entry of it. This one must not be used any more.
   std::unique_ptr<trace::Trace> take_trace() { return std::move(trace_); }
-  /// A region has given up: see RegionRunner.
+  /// A region has given up: see RegionRunner. Or a guard has failed for which a group of regions was taken back.
   bool needs_renewal() const;
+  /// Those guards: items of the trace.
+  std::vector<int32_t> list_failing_guards() const;
   const trace::Liveness& liveness() const { return liveness_; }
   guards::GuardProgram& guards() { return guards_; }
 

@@ -1,5 +1,6 @@
 // From a trace to an entry: liveness, the guard program, and the live late items as flat steps over slots.
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "base/check.h"
@@ -155,6 +156,7 @@ class EntryBuilder {
       dying_.push_back({last, static_cast<ValueId>(id)});
     }
     std::sort(dying_.begin(), dying_.end());
+    has_died_in_group_.assign(trace_.values.size(), 0);
   }
 
   int32_t take_slot() {
@@ -162,6 +164,91 @@ class EntryBuilder {
     const int32_t slot = free_slots_.back();
     free_slots_.pop_back();
     return slot;
+  }
+
+  // All regions of the group at once, each with the steps behind it, then what was deferred.
+  void add_group(int32_t first) {
+    const std::vector<trace::Region>& regions = entry_->plan_.regions;
+    const int32_t last_item = regions[first].last_item;
+    find_last_uses_in_group(first);
+    auto end = static_cast<size_t>(first);
+    for (; end < regions.size() && regions[end].group == first; end++) {
+      add_region(static_cast<int32_t>(end));
+      add_group_frees();
+      for (int32_t item : regions[end].steps) {
+        if (trace_.items[item].guard < 0 && !is_live(trace_.items[item].value)) continue;
+        if (!add_step(item)) continue;
+        entry_->steps_.back().snapshot = regions[first].snapshot;
+        entry_->steps_.back().group = first;
+        add_group_frees();
+      }
+    }
+    for (int32_t item : regions[end - 1].deferred) {
+      if (!is_live(trace_.items[item].value)) continue;
+      add_step(item);
+      entry_->steps_.back().snapshot = -1;
+    }
+    add_frees(last_item);
+  }
+
+  // Values that are made and used in the group only die there, too: by the last step (counted in add_group) that needs
+  // them.
+  void find_last_uses_in_group(int32_t first) {
+    const std::vector<trace::Region>& regions = entry_->plan_.regions;
+    const int32_t last_item = regions[first].last_item;
+    std::unordered_map<ValueId, int32_t> last;
+    int32_t count = 0;
+    const auto note = [&](ValueId id) {
+      if (id != kNoValue) last[id] = count;
+    };
+    auto end = static_cast<size_t>(first);
+    for (; end < regions.size() && regions[end].group == first; end++) {
+      for (ValueId id : regions[end].tensors) note(id);
+      for (ValueId id : regions[end].numbers) note(id);
+      for (ValueId id : entry_->region_steps_[end].values) note(id);
+      count++;
+      for (int32_t item : regions[end].steps) {
+        const trace::Item& step = trace_.items[item];
+        if (step.guard < 0 && !is_live(step.value)) continue;
+        note(step.value);
+        if (step.guard < 0) {
+          for (ValueId operand : trace_.operands(step.value)) note(operand);
+        } else if (compares(trace_.guards[step.guard])) {
+          note(static_cast<ValueId>(trace_.guards[step.guard].n));
+        }
+        count++;
+      }
+    }
+    for (int32_t item : regions[end - 1].deferred) {
+      for (ValueId operand : trace_.operands(trace_.items[item].value)) last.erase(operand);
+    }
+    group_step_ = 0;
+    dying_in_group_.assign(static_cast<size_t>(count), {});
+    for (const auto& [id, step] : last) {
+      const int32_t item = trace_.values[id].item;
+      const bool is_made_here =
+          item >= 0 && !trace_.values[id].is_pre &&
+          (is_in_group(entry_->plan_.region_of[item], first) || is_in_group(entry_->plan_.step_region(item), first));
+      if (is_made_here && entry_->liveness_.last_use[id] == last_item) dying_in_group_[step].push_back(id);
+    }
+    for (std::vector<ValueId>& ids : dying_in_group_) std::sort(ids.begin(), ids.end());
+  }
+
+  bool is_in_group(int32_t region, int32_t first) const {
+    return region >= 0 && entry_->plan_.regions[region].group == first;
+  }
+
+  static bool compares(const trace::Guard& guard) {
+    return guard.fact == FactKind::Same || guard.fact == FactKind::Different;
+  }
+
+  void add_group_frees() {
+    Step& step = entry_->steps_.back();
+    step.frees = static_cast<uint32_t>(entry_->frees_.size());
+    for (ValueId id : dying_in_group_[group_step_++]) {
+      has_died_in_group_[id] = 1;
+      free_slot_of(id, step);
+    }
   }
 
   void add_region(int32_t index) {
@@ -181,21 +268,15 @@ class EntryBuilder {
       entry_->slot_of_value_[id] = region.slots.back();
     }
     entry_->steps_.push_back(step);
-    for (int32_t item : plan.deferred) {
-      if (!is_live(trace_.items[item].value)) continue;
-      add_step(item);
-      entry_->steps_.back().snapshot = -1;
-    }
-    add_frees(plan.last_item);
   }
 
   void add_item(int32_t index) {
     if (is_inside_region(index)) {
       const int32_t region = entry_->plan_.region_of[index];
-      if (entry_->plan_.regions[region].last_item == index) add_region(region);
+      if (entry_->plan_.regions[region].last_item == index) add_group(entry_->plan_.regions[region].group);
       return;
     }
-    if (is_deferred(index)) return;
+    if (is_deferred(index) || entry_->plan_.step_region(index) >= 0) return;
     if (add_step(index)) add_frees(index);
   }
 
@@ -212,8 +293,7 @@ class EntryBuilder {
       step.slot = slot_of(guard.value);
       step.object = guard.object;
       step.snapshot = snapshot_of(index, guard.snapshot);
-      const bool compares = guard.fact == FactKind::Same || guard.fact == FactKind::Different;
-      step.n = compares ? slot_of(static_cast<ValueId>(guard.n)) : static_cast<int32_t>(guard.n);
+      step.n = compares(guard) ? slot_of(static_cast<ValueId>(guard.n)) : static_cast<int32_t>(guard.n);
     } else {
       const trace::Value& value = trace_.values[item.value];
       if (value.is_pre || !is_live(item.value)) return false;
@@ -227,7 +307,8 @@ class EntryBuilder {
       entry_->max_operand_count_ = std::max(entry_->max_operand_count_, step.operand_count);
       for (ValueId operand : operands) entry_->operands_.push_back(operand == kNoValue ? -1 : slot_of(operand));
       // A result that dies at once needs no slot.
-      if (entry_->liveness_.last_use[item.value] != index || is_deferred(index)) {
+      if (entry_->liveness_.last_use[item.value] != index || is_deferred(index) ||
+          entry_->plan_.step_region(index) >= 0) {
         step.slot = take_slot();
         entry_->slot_of_value_[item.value] = step.slot;
       }
@@ -245,15 +326,19 @@ class EntryBuilder {
   // What is used last at `index` dies behind the step that was added last.
   void add_frees(int32_t index) {
     Step& step = entry_->steps_.back();
-    step.frees = static_cast<uint32_t>(entry_->frees_.size());
+    if (step.free_count == 0) step.frees = static_cast<uint32_t>(entry_->frees_.size());
     for (; next_dying_ < dying_.size() && dying_[next_dying_].first <= index; next_dying_++) {
       const ValueId id = dying_[next_dying_].second;
-      const int32_t slot = entry_->slot_of_value_[id];
-      if (slot < 0) continue;
-      entry_->frees_.push_back(slot);
-      step.free_count++;
-      if (slot >= entry_->first_late_slot_) free_slots_.push_back(slot);
+      if (has_died_in_group_[id] == 0) free_slot_of(id, step);
     }
+  }
+
+  void free_slot_of(ValueId id, Step& step) {
+    const int32_t slot = entry_->slot_of_value_[id];
+    if (slot < 0) return;
+    entry_->frees_.push_back(slot);
+    step.free_count++;
+    if (slot >= entry_->first_late_slot_) free_slots_.push_back(slot);
   }
 
   int32_t slot_of(ValueId id) const {
@@ -272,6 +357,9 @@ class EntryBuilder {
   std::vector<ValueId> kept_;
   std::vector<std::pair<int32_t, ValueId>> dying_;  // by the item that uses a value last
   size_t next_dying_ = 0;
+  std::vector<uint8_t> has_died_in_group_;            // by value
+  std::vector<std::vector<ValueId>> dying_in_group_;  // by step of the group that is being added
+  size_t group_step_ = 0;
   std::vector<int32_t> free_slots_;
   int32_t next_slot_ = 0;
 };

@@ -68,6 +68,10 @@ std::string describe_exit(const trace::Trace& trace, const ExitInfo& info) {
     case ExitKind::Error:
       return text + "an operation raised";
     case ExitKind::Region:
+      if (info.guard >= 0 && info.is_taken_back) {
+        return text + "a guard failed behind its regions, which are taken back: " +
+               trace::describe_guard(trace, trace.guards[info.guard]);
+      }
       if (info.guard >= 0)
         return text + "other sizes: " + trace::describe_guard(trace, trace.guards[info.guard]) + " does not hold";
       return text + "a region could not go on";
@@ -120,6 +124,7 @@ void on_exit(void* data, entry::Entry& entry, const ExitInfo& info) {
       [[fallthrough]];
     case ExitKind::Guard:
       ++context.statistics.late_guard_exits;
+      if (info.is_taken_back) break;
       plan_after_late_guard(continuation, trace, info);
       break;
     case ExitKind::End:

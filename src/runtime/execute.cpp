@@ -1,10 +1,12 @@
 #include "runtime/execute.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "guards/facts.h"
 #include "host/torch/tensor.h"
+#include "host/torch/trace_tensor.h"
 #include "runtime/exit.h"
 #include "runtime/run_node.h"
 
@@ -44,25 +46,41 @@ StepsResult run_steps(Entry& entry, PyObject** slots) {
     gathered = large.data();
   }
   std::vector<PyObject*> results;  // of regions
+  std::optional<host::UndoPoint> undo;
+  // Nothing that the group of regions did can be seen, but for torch's state.
+  const auto take_back = [&](const Step& step) -> StepsResult {
+    PyErr_Clear();  // what raises does so again where the frames go on
+    if (undo && (step.region >= 0 || step.group >= 0)) undo->restore();
+    return {ExitKind::Region, &step};
+  };
   int steps_to_signals = kStepsBetweenSignals;
   for (const Step& step : entry.steps()) {
     if (step.region >= 0) {
       for (uint32_t i = 0; i < step.operand_count; i++) gathered[i] = slots[operands[step.operands + i]];
       entry::RegionStep& region = entry.regions()[step.region];
       results.resize(std::max(results.size(), region.slots.size()));
-      if (!region.runner->run(gathered, results.data())) return {ExitKind::Region, &step};
+      const trace::Region& plan = entry.region_plan().regions[step.region];
+      if (plan.group == step.region) undo.reset();
+      if (plan.needs_undo) undo.emplace();
+      if (!region.runner->run(gathered, results.data())) return take_back(step);
       for (size_t i = 0; i < region.slots.size(); i++) slots[region.slots[i]] = results[i];
     } else if (step.is_guard) {
-      if (!check_late_guard(trace, step, slots)) return {ExitKind::Guard, &step};
+      if (!check_late_guard(trace, step, slots)) {
+        if (step.group >= 0) return take_back(step);
+        return {ExitKind::Guard, &step};
+      }
     } else {
       for (uint32_t i = 0; i < step.operand_count; i++) gathered[i] = slots[operands[step.operands + i]];
-      if (--steps_to_signals <= 0 && step.snapshot >= 0) {
+      if (--steps_to_signals <= 0 && step.snapshot >= 0 && step.group < 0) {
         steps_to_signals = kStepsBetweenSignals;
         if (PyErr_CheckSignals() < 0) return {ExitKind::Error, &step};
       }
       PyObject* result =
           run_node(static_cast<trace::NodeKind>(step.kind), step.n, step.object, gathered, step.operand_count);
-      if (result == nullptr && PyErr_Occurred()) return {ExitKind::Error, &step};
+      if (result == nullptr && PyErr_Occurred()) {
+        if (step.group >= 0 || entry.region_plan().region_in_front_of(step.item) >= 0) return take_back(step);
+        return {ExitKind::Error, &step};
+      }
       if (step.slot >= 0) {
         slots[step.slot] = result;
       } else {
@@ -146,12 +164,16 @@ PyObject* run_entry(PyThreadState* thread, Entry& entry, RunState& state, host::
       info.item = end.step->item;
       info.snapshot = end.step->snapshot;
       break;
-    case ExitKind::Region:
-      info.guard = entry.regions()[end.step->region].runner->refused_guard();
+    case ExitKind::Region: {
+      const Step& step = *end.step;
+      if (step.region >= 0) info.guard = entry.regions()[step.region].runner->refused_guard();
+      if (step.is_guard) info.guard = trace.items[step.item].guard;
+      info.is_taken_back = step.region < 0;
       if (info.guard < 0) ++entry.statistics.region_exits;  // else it is counted as an exit at the guard
-      info.item = end.step->item;
-      info.snapshot = end.step->snapshot;
+      info.item = step.group >= 0 ? Entry::item_of_region(step.group) : step.item;
+      info.snapshot = step.snapshot;
       break;
+    }
     case ExitKind::Error:
       ++entry.statistics.error_exits;
       info.item = end.step->item;

@@ -42,9 +42,10 @@ struct ExitInfo {
   // Set by run_entry.
   RunStatus status = RunStatus::Returned;
   ExitKind kind = ExitKind::None;
-  int32_t guard = -1;     // ExitKind::Guard: in Trace::guards; Region: the fact about sizes that refused it, or -1
-  int32_t item = -1;      // in Trace::items; -1 for End
-  int32_t snapshot = -1;  // in Trace::snapshots; -1: an error that no frame of the trace saw
+  int32_t guard = -1;  // ExitKind::Guard: in Trace::guards; Region: the one that failed, or the fact about sizes, or -1
+  int32_t item = -1;   // in Trace::items; -1 for End
+  int32_t snapshot = -1;       // in Trace::snapshots; -1: an error that no frame of the trace saw
+  bool is_taken_back = false;  // Region: a step of the group failed (`guard`, if it is one), not the code of a region
   bool is_branch_taken = false;
 };
 

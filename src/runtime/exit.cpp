@@ -240,7 +240,7 @@ PyObject* take_exit(PyThreadState* thread, Entry& entry, RunState& state, host::
                     host::ContinueFrame continue_frame, void* context, ExitInfo& info) {
   PendingException exception;
   if (info.kind == ExitKind::Error) exception.take();
-  const bool may_branch = info.guard >= 0 && info.find_branch != nullptr;
+  const bool may_branch = info.guard >= 0 && !info.is_taken_back && info.find_branch != nullptr;
   if (!may_branch) tell_exit(context, entry, info);
   if (info.snapshot < 0) {
     state.clear();

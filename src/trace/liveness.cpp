@@ -162,6 +162,8 @@ class Analysis {
   }
   // It exits to the region's snapshot, which is there until the region has run.
   bool is_in_front(int32_t item) const { return regions_ != nullptr && regions_->region_in_front_of(item) >= 0; }
+  // It fails by taking its group back, to that snapshot.
+  bool is_group_step(int32_t item) const { return regions_ != nullptr && regions_->step_region(item) >= 0; }
   int32_t position_of(int32_t item) const { return regions_ == nullptr ? item : regions_->position_of(item); }
 
   // ---- phase 1
@@ -173,7 +175,8 @@ class Analysis {
         if (trace_.values[guard.value].is_pre || is_inside_region(item)) continue;
         mark_live(guard.value);
         if (guard.fact == FactKind::Same || guard.fact == FactKind::Different) mark_live(static_cast<ValueId>(guard.n));
-        if (!is_in_front(static_cast<int32_t>(&item - trace_.items.data()))) follow_snapshot(guard.snapshot);
+        const auto index = static_cast<int32_t>(&item - trace_.items.data());
+        if (!is_in_front(index) && !is_group_step(index)) follow_snapshot(guard.snapshot);
         continue;
       }
       switch (trace_.category(item.value)) {
@@ -268,7 +271,7 @@ class Analysis {
     }
     for (ValueId operand : trace_.operands(id)) mark_live(operand);
     for_each_mutation(id, [&](ValueId mutation) { mark_live(mutation); });
-    if (!is_in_front(value.item)) follow_snapshot(value.snapshot);
+    if (!is_in_front(value.item) && !is_group_step(value.item)) follow_snapshot(value.snapshot);
   }
 
   void expand_followed(ValueId id) {
@@ -313,16 +316,18 @@ class Analysis {
       if (item.guard >= 0) {
         const Guard& guard = trace_.guards[item.guard];
         if (trace_.values[guard.value].is_pre || is_inside_region(item)) continue;
-        note_use(guard.value, position);
+        const int32_t checked_at = position_of(position);
+        note_use(guard.value, checked_at);
         if (guard.fact == FactKind::Same || guard.fact == FactKind::Different)
-          note_use(static_cast<ValueId>(guard.n), position);
-        if (!is_in_front(position)) uses.push_back({position, guard.snapshot, trace_.snapshots[guard.snapshot].item});
+          note_use(static_cast<ValueId>(guard.n), checked_at);
+        if (!is_in_front(position) && !is_group_step(position))
+          uses.push_back({position, guard.snapshot, trace_.snapshots[guard.snapshot].item});
       } else if (const Region* region = find_region(item.value)) {
         if (region->first_item != position) continue;
         for (ValueId input : region->tensors) note_use(input, region->last_item);
         for (ValueId input : region->numbers) note_use(input, region->last_item);
         uses.push_back({region->last_item, region->snapshot, trace_.snapshots[region->snapshot].item});
-      } else if (result_.is_live[item.value] && is_deferred(item.value)) {
+      } else if (result_.is_live[item.value] && (is_deferred(item.value) || is_group_step(position))) {
         for (ValueId operand : trace_.operands(item.value)) note_use(operand, position_of(position));
         note_use(item.value, position_of(position));
       } else if (result_.is_live[item.value] && !trace_.values[item.value].is_pre) {

@@ -1,320 +1,434 @@
 #include "trace/regions.h"
 
 #include <algorithm>
-#include <optional>
-#include <string_view>
+#include <unordered_set>
+#include <utility>
 
-#include "host/torch/callables.h"
 #include "host/torch/tensor.h"
+#include "trace/memory_order.h"
+#include "trace/region_facts.h"
 #include "trace/region_gradients.h"
 
 namespace reprise::trace {
 
 namespace {
 
+constexpr int32_t kNowhere = -1;
+constexpr int kMaxDepth = 16;
+
 class Planner {
  public:
   Planner(const Trace& trace, const Liveness& liveness, const RegionOptions& options, std::vector<uint8_t>& may_join)
-      : trace_(trace), liveness_(liveness), options_(options), may_join_(may_join) {}
+      : trace_(trace),
+        liveness_(liveness),
+        options_(options),
+        may_join_(may_join),
+        facts_(trace, liveness, options, plan_),
+        gradients_(trace, liveness, plan_),
+        is_target_(gradients_.find_targets(may_join)) {}
 
   bool has_failed_to_join() const { return has_failed_to_join_; }
 
   RegionPlan run() {
-    const size_t count = trace_.values.size();
     plan_.region_of.assign(trace_.items.size(), -1);
     plan_.deferred_of.assign(trace_.items.size(), -1);
     plan_.in_front_of.assign(trace_.items.size(), -1);
-    is_excluded_.assign(trace_.items.size(), 0);
-    for (int32_t item : options_.excluded) is_excluded_[item] = 1;
-    is_varying_.assign(count, 0);
-    for (ValueId id : options_.varying) is_varying_[id] = 1;
-    find_constants();
-    find_carriers();
-    find_gathered();
-    gradients_.emplace(trace_, liveness_, plan_);
-    is_target_ = gradients_->find_targets(may_join_);
-    find_data_sized();
-    is_inside_.assign(count, 0);
-    is_deferred_value_.assign(count, 0);
-    input_of_.assign(count, -1);
+    plan_.step_of.assign(trace_.items.size(), -1);
+    use_of_.assign(trace_.values.size(), Use::None);
+    level_of_.assign(trace_.values.size(), 0);
+    memory_.resize(trace_.values.size());
     for (size_t i = 0; i < trace_.items.size(); i++) add_item(static_cast<int32_t>(i));
     close();
     return std::move(plan_);
   }
 
  private:
+  /// What the current group does with a value.
+  enum class Use : uint8_t { None, Node, Step, Deferred };
+
+  /// A region of the current group.
+  struct Open {
+    Region region;
+    std::unordered_set<ValueId> taken;  // inputs, and carriers that it makes
+    int32_t last_node = -1;
+    bool has_torch_steps = false;  // among the steps behind it
+    bool writes_outside = false;
+  };
+
   bool is_live(ValueId id) const { return liveness_.is_live[id] != 0; }
   const Value& value_of(ValueId id) const { return trace_.values[id]; }
-  bool is_tensor(ValueId id) const {
-    return value_of(id).type == ValueType::Tensor || value_of(id).type == ValueType::LateTensor;
-  }
-  bool is_constant(ValueId id) const { return id >= 0 && plan_.constants[id] != nullptr; }
+  bool is_tensor(ValueId id) const { return facts_.is_tensor(id); }
+  bool has_group() const { return !open_.empty(); }
+  int32_t last() const { return static_cast<int32_t>(open_.size()) - 1; }
 
-  void find_constants() {
-    plan_.constants.assign(trace_.values.size(), nullptr);
-    for (size_t id = 0; id < trace_.values.size(); id++) {
-      if (trace_.values[id].kind == NodeKind::Const) plan_.constants[id] = trace_.values[id].object;
-    }
-    for (const Guard& guard : trace_.guards) {
-      const bool is_fixed = guard.fact == FactKind::Identity || guard.fact == FactKind::Equal;
-      if (is_fixed && value_of(guard.value).is_pre) plan_.constants[guard.value] = guard.object;
-    }
+  void use(ValueId id, Use how, int32_t level) {
+    if (use_of_[id] == Use::None) used_.push_back(id);
+    use_of_[id] = how;
+    level_of_[id] = level;
   }
 
-  static bool is_computed_of_sizes(const Value& value) {
-    if (!value.varies || value.is_pre || value.type == ValueType::Tensor) return false;
-    switch (value.kind) {
-      case NodeKind::TensorSize:
-      case NodeKind::Unary:
-      case NodeKind::Binary:
-      case NodeKind::Compare:
-      case NodeKind::GetItem:
-      case NodeKind::Call:
-        return true;
-      default:
-        return false;
-    }
-  }
+  // ---- what can be an operand
 
-  // A tuple, list or slice that nobody changes, and what follows from sizes.
-  void find_carriers() {
-    is_carrier_.assign(trace_.values.size(), 0);
-    for (const Item& item : trace_.items) {
-      if (item.guard >= 0) continue;
-      const Value& value = value_of(item.value);
-      if (options_.takes_sizes && is_computed_of_sizes(value)) {
-        is_carrier_[item.value] = 1;
-        continue;
-      }
-      const bool is_kind =
-          value.kind == NodeKind::Tuple || value.kind == NodeKind::List || value.kind == NodeKind::Slice;
-      // A tuple may be a torch.Size; other classes of tuples are the program's.
-      const bool is_shape =
-          value.object != nullptr && value.kind == NodeKind::Tuple && host::is_size_type(value.object);
-      if (!is_kind || (value.object != nullptr && !is_shape)) continue;
-      is_carrier_[item.value] = liveness_.first_mutation[item.value] == liveness_.first_mutation[item.value + 1];
-    }
-  }
-
-  // Guards say of which type and length it is, and name all its elements; nobody changes it.
-  void find_gathered() {
-    std::unordered_map<ValueId, Gathered> found;
-    std::unordered_map<ValueId, int64_t> lengths;
-    for (const Guard& guard : trace_.guards) {
-      if (!value_of(guard.value).is_pre) continue;
-      if (guard.fact == FactKind::Length) lengths[guard.value] = guard.n;
-      if (guard.fact != FactKind::Type) continue;
-      if (guard.object == reinterpret_cast<PyObject*>(&PyTuple_Type)) found[guard.value].kind = NodeKind::Tuple;
-      if (guard.object == reinterpret_cast<PyObject*>(&PyList_Type)) found[guard.value].kind = NodeKind::List;
-    }
-    for (const auto& [id, length] : lengths) {
-      const auto place = found.find(id);
-      if (place != found.end()) place->second.elements.assign(static_cast<size_t>(length), kNoValue);
-    }
-    for (size_t id = 0; id < trace_.values.size(); id++) {
-      const Value& value = trace_.values[id];
-      if (value.kind != NodeKind::SequenceItem || !value.is_pre) continue;
-      const auto place = found.find(trace_.operands(static_cast<ValueId>(id))[0]);
-      if (place == found.end() || value.n < 0) continue;
-      std::vector<ValueId>& elements = place->second.elements;
-      if (static_cast<size_t>(value.n) < elements.size()) elements[value.n] = static_cast<ValueId>(id);
-    }
-    for (auto& [id, gathered] : found) {
-      const bool is_changed = liveness_.first_mutation[id] != liveness_.first_mutation[id + 1];
-      const bool is_known =
-          std::find(gathered.elements.begin(), gathered.elements.end(), kNoValue) == gathered.elements.end();
-      if (!is_changed && is_known && !gathered.elements.empty()) plan_.gathered.emplace(id, std::move(gathered));
-    }
-    std::erase_if(plan_.gathered,
-                  [&](const auto& row) { return row.second.kind == NodeKind::Tuple && !has_tensors(row.first); });
-  }
-
-  // Tuples of numbers are taken as they are.
-  bool has_tensors(ValueId id, int depth = 0) const {
-    if (value_of(id).type == ValueType::Tensor) return true;
-    const auto place = plan_.gathered.find(id);
-    if (place == plan_.gathered.end() || depth > 8) return false;
-    for (ValueId element : place->second.elements) {
-      if (has_tensors(element, depth + 1)) return true;
-    }
-    return false;
-  }
-
-  // Results whose sizes depend on data, and elements of those.
-  void find_data_sized() {
-    is_data_sized_.assign(trace_.values.size(), 0);
-    for (size_t id = 0; id < trace_.values.size(); id++) {
-      const Value& value = trace_.values[id];
-      const bool is_element =
-          value.kind == NodeKind::SequenceItem && is_data_sized_[trace_.operands(static_cast<ValueId>(id))[0]] != 0;
-      is_data_sized_[id] = value.is_data_sized || is_element;
-    }
-  }
-
-  // Is it computed from a result of the current region that `is_end` names?
-  bool uses_end(ValueId id, const std::vector<uint8_t>& is_end, int depth = 0) const {
-    for (ValueId operand : trace_.operands(id)) {
-      if (operand == kNoValue) continue;
-      if (is_inside_[operand] == 1 && is_end[operand]) return true;
-      if (is_carrier_[operand] && depth < 8 && uses_end(operand, is_end, depth + 1)) return true;
-    }
-    return false;
-  }
-
-  // What is computed from it belongs to another region: a tensor that the trace differentiates with respect to, or one
-  // whose sizes depend on data (code is made for given sizes of what goes in).
-  bool uses_end(ValueId id) const { return uses_end(id, is_target_) || uses_end(id, is_data_sized_); }
-
-  // Can a torch node of the current region take it as an operand?
-  bool is_operand(ValueId id, int depth = 0) const {
-    if (id == kNoValue || depth > 16) return false;
-    if (is_constant(id)) return true;
+  // The first region of the group that can have it as an operand of a node, or kNowhere. `only`: the one region that
+  // can, if there is only one.
+  int32_t find_region_with(ValueId id, int32_t* only, int depth = 0) const {
+    if (id == kNoValue || depth > kMaxDepth) return kNowhere;
+    if (facts_.is_constant(id)) return 0;
     const Value& value = value_of(id);
-    if (is_inside_[id]) return is_data_sized_[id] == 0;
-    if (is_deferred_value_[id] && !is_carrier_[id]) return false;
-    if (is_carrier_[id]) {
-      for (ValueId operand : trace_.operands(id)) {
-        if (!is_operand(operand, depth + 1)) return false;
-      }
-      return true;
+    if (use_of_[id] == Use::Node) {
+      if (facts_.is_data_sized(id)) return value.type == ValueType::Tensor ? level_of_[id] + 1 : kNowhere;
+      if (value.type != ValueType::Tensor && !join(*only, level_of_[id])) return kNowhere;
+      return level_of_[id];
     }
-    if (const auto place = plan_.gathered.find(id); place != plan_.gathered.end()) {
-      for (ValueId element : place->second.elements) {
-        if (!is_operand(element, depth + 1)) return false;
-      }
-      return true;
+    if (facts_.is_carrier(id)) return find_region_with_all(trace_.operands(id), only, depth + 1);
+    if (use_of_[id] == Use::Deferred) return kNowhere;
+    if (use_of_[id] == Use::Step && value.type == ValueType::Tensor) return level_of_[id] + 1;
+    if (const Gathered* gathered = facts_.find_gathered(id)) {
+      return find_region_with_all(gathered->elements, only, depth + 1);
     }
-    if (value.type == ValueType::Tensor) return true;
-    if (is_varying_[id] != 0) return false;
-    if (value.is_pre) return value.type == ValueType::Number || value.type == ValueType::Plain || value.varies;
+    if (value.type == ValueType::Tensor) return 0;
+    if (facts_.is_varying(id)) return kNowhere;
+    if (value.is_pre) {
+      const bool is_plain = value.type == ValueType::Number || value.type == ValueType::Plain || value.varies;
+      return is_plain ? 0 : kNowhere;
+    }
     // Read of an object: it is seldom another one. Computed: code takes it as an input, a custom backend can't.
     const bool is_taken =
-        options_.takes_late_numbers || (options_.takes_sizes && category_of(value.kind) == Category::Read);
-    return is_taken && value.type == ValueType::Number && depth == 0 && is_outside(id);
+        options_.takes_late_numbers ||
+        (options_.takes_sizes && category_of(value.kind) == Category::Read && use_of_[id] == Use::None);
+    if (!is_taken || value.type != ValueType::Number || depth != 0) return kNowhere;
+    return use_of_[id] == Use::Step ? level_of_[id] + 1 : 0;
   }
 
-  bool can_run_inside(ValueId id) const {
-    const Value& value = value_of(id);
-    // Code is made for the metadata that it was traced with.
-    if (value.runs_python || (value.is_tainted && !(options_.takes_data_sizes && value.is_data_sized))) return false;
-    const std::span<const ValueId> operands = trace_.operands(id);
-    size_t first = 0;
-    switch (value.kind) {
-      case NodeKind::TensorCall:
-      case NodeKind::StateCall: {
-        if (!is_constant(operands[0]) || is_unseen_state(id)) return false;
-        const host::TorchCallable callable = host::classify_torch_callable(plan_.constants[operands[0]]);
-        if (!callable.is_torch) return false;
-        using Kind = host::TorchCallableKind;
-        if (callable.kind == Kind::Opaque || callable.kind == Kind::Sync) return false;
-        const bool is_gradient = callable.kind == Kind::Backward;
-        if (is_gradient && (may_join_[id] == 0 || !gradients_->can_join(id, is_inside_, current_.first_item)))
-          return false;
-        // Metadata: t.type(dtype), which gives a tensor.
-        const bool is_tensor_call = callable.kind == Kind::Tensor || callable.kind == Kind::DataDependent ||
-                                    callable.kind == Kind::Metadata || is_gradient;
-        if (value.kind == NodeKind::TensorCall && !is_tensor_call) return false;
-        first = 1;
-        break;
-      }
-      case NodeKind::TensorUnary:
-      case NodeKind::TensorBinary:
-      case NodeKind::TensorCompare:
-      case NodeKind::TensorGetItem:
-      case NodeKind::TensorSetItem:
-        break;
-      case NodeKind::TensorGetAttribute: {
-        // .T, .mT, .real; not .grad, which is state, and not .data, which is memory behind autograd's back.
-        const bool is_view = host::classify_tensor_attribute(value.object).read == host::TensorAttributeKind::Tensor;
-        if (!is_view || value.type != ValueType::Tensor || PyUnicode_CompareWithASCIIString(value.object, "data") == 0)
-          return false;
-        break;
-      }
-      case NodeKind::SequenceItem:
-        return is_inside_[operands[0]] && is_tensor(id);
-      default:
-        return false;
+  int32_t find_region_with_all(std::span<const ValueId> ids, int32_t* only, int depth) const {
+    int32_t region = 0;
+    for (ValueId id : ids) {
+      const int32_t other = find_region_with(id, only, depth);
+      if (other == kNowhere) return kNowhere;
+      region = std::max(region, other);
     }
-    // State nodes are run by themselves when native code stands for the region.
-    const bool is_state = value.kind == NodeKind::StateCall;
-    for (size_t i = first; i < operands.size(); i++) {
-      if (!is_operand(operands[i])) return false;
-      if (is_state && !is_constant(operands[i]) && value_of(operands[i]).kind != NodeKind::StateCall) return false;
-    }
+    return region;
+  }
+
+  static bool join(int32_t& only, int32_t region) {
+    if (only != kNowhere && only != region) return false;
+    only = region;
     return true;
   }
 
-  // Code is made for given sizes; one whose sizes depend on data is served by PyTorch's kernels at first, but not where
-  // something is written, which could not be taken back.
-  bool is_write_of_data_sizes(ValueId id) const {
-    const Value& value = value_of(id);
-    if (options_.takes_data_sizes || !may_write(id)) return false;
-    if (value.kind == NodeKind::TensorCall && value.object != nullptr && !has_out(value.object)) return false;
-    return std::ranges::any_of(trace_.operands(id),
-                               [&](ValueId operand) { return operand != kNoValue && varies_with_data(operand, 0); });
+  // Is it computed from a tensor of the group that the trace differentiates with respect to?
+  bool uses_target(ValueId id, int depth = 0) const {
+    for (ValueId operand : trace_.operands(id)) {
+      if (operand == kNoValue) continue;
+      if (use_of_[operand] == Use::Node && is_target_[operand] != 0) return true;
+      if (facts_.is_carrier(operand) && depth < 8 && uses_target(operand, depth + 1)) return true;
+    }
+    return false;
   }
 
-  bool varies_with_data(ValueId id, int depth) const {
-    if (value_of(id).varies_with_data || !is_carrier_[id] || depth > 8) return value_of(id).varies_with_data;
-    return std::ranges::any_of(trace_.operands(id), [&](ValueId operand) {
-      return operand != kNoValue && varies_with_data(operand, depth + 1);
-    });
-  }
-
-  // Python's own state: PyTorch calls don't see it. What is stashed for the engine's threads is for Python that they
-  // run.
-  bool is_unseen_state(ValueId id) const {
-    const std::span<const ValueId> operands = trace_.operands(id);
-    if (value_of(id).kind != NodeKind::StateCall || operands.empty() || !is_constant(operands[0])) return false;
-    PyObject* callable = plan_.constants[operands[0]];
-    if (Py_IS_TYPE(callable, &PyMethodDescr_Type) && PyDescr_TYPE(callable) == &PyContextVar_Type) return true;
-    const std::string_view name = PyCFunction_Check(callable) ? get_function_name(callable) : "";
-    return name == "_stash_obj_in_tls" || name == "_remove_obj_from_tls";
-  }
-
-  bool is_copy_of_context(ValueId id) const {
-    const std::span<const ValueId> operands = trace_.operands(id);
-    return value_of(id).kind == NodeKind::Call && operands.size() == 1 && is_constant(operands[0]) &&
-           PyCFunction_Check(plan_.constants[operands[0]]) &&
-           get_function_name(plan_.constants[operands[0]]) == "copy_context";
-  }
-
-  static std::string_view get_function_name(PyObject* function) {
-    return reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name;
-  }
-
-  bool is_change(ValueId id) const {
-    const Category category = category_of(value_of(id).kind);
-    return category == Category::Mutate || category == Category::State;
-  }
-
-  // Work that may wait until the region has run: it changes Python objects only.
-  bool can_be_deferred(ValueId id) const {
-    const Value& value = value_of(id);
-    if ((is_carrier_[id] && is_computed_of_sizes(value)) || is_copy_of_context(id)) return true;
-    if (value.kind == NodeKind::InstanceDict) return !can_run_in_front(id);
-    switch (category_of(value.kind)) {
-      case Category::Alloc:
-        return value.kind != NodeKind::Iterator && value.kind != NodeKind::Generator &&
-               !(value.kind == NodeKind::Object && value.n != 0);
-      case Category::Mutate:
-        // What the recorded call did to an object of its own it will do again.
-        if (value.kind == NodeKind::MutatorCall || value.kind == NodeKind::DeleteItem ||
-            value.kind == NodeKind::DeleteAttribute) {
-          return find_allocation(trace_, trace_.operands(id)[0]) != kNoValue;
-        }
-        return value.kind == NodeKind::ListAppend || value.kind == NodeKind::SetAttribute ||
-               value.kind == NodeKind::SetItem || value.kind == NodeKind::SetCell;
-      case Category::State:
-        return is_unseen_state(id);
-      default:
-        return false;
+  // The tensors that a node gets, those in carriers too.
+  void list_tensors(ValueId id, std::vector<ValueId>& found, int depth = 0) const {
+    if (id == kNoValue || depth > kMaxDepth || facts_.is_constant(id)) return;
+    if (value_of(id).type == ValueType::Number) return;
+    if (use_of_[id] == Use::Node || use_of_[id] == Use::Step || is_tensor(id)) {
+      found.push_back(id);
+    } else if (const Gathered* gathered = facts_.find_gathered(id)) {
+      for (ValueId element : gathered->elements) list_tensors(element, found, depth + 1);
+    } else if (facts_.is_carrier(id)) {
+      for (ValueId operand : trace_.operands(id)) list_tensors(operand, found, depth + 1);
+    } else if (facts_.may_be_tensor(id) || (!value_of(id).is_pre && value_of(id).type == ValueType::Plain)) {
+      found.push_back(id);  // whatever it holds is from outside
     }
   }
 
-  // Python has it before the region runs.
+  std::vector<ValueId> list_tensors_of(ValueId id) const {
+    std::vector<ValueId> found;
+    for (ValueId operand : trace_.operands(id)) list_tensors(operand, found);
+    return found;
+  }
+
+  // The tensors that it may write to.
+  std::vector<ValueId> list_written(ValueId id, const NodeEffects& effects) const {
+    if (!effects.is_known) return list_tensors_of(id);
+    std::vector<ValueId> found;
+    if (effects.writes_first)
+      list_tensors(trace_.operands(id)[value_of(id).kind == NodeKind::TensorCall ? 1 : 0], found);
+    return found;
+  }
+
+  // ---- nodes
+
+  // A gradient that joins leaves nothing in `.grad` (region_gradients.h).
+  NodeEffects effects_of_node(ValueId id) const {
+    return gradients_.is_backward(id) ? NodeEffects() : facts_.effects_of(id);
+  }
+
+  // The region of the group that the node can run in; open_.size(): a new one; kNowhere: none.
+  int32_t find_region_for(ValueId id) const {
+    const Value& value = value_of(id);
+    if (facts_.is_bookkeeping(id)) return kNowhere;
+    if (value.kind == NodeKind::SequenceItem) {
+      const ValueId sequence = trace_.operands(id)[0];
+      const bool is_inside = use_of_[sequence] == Use::Node && !changed_objects_.contains(sequence);
+      return is_inside && is_tensor(id) ? level_of_[sequence] : kNowhere;
+    }
+    if (!facts_.is_region_node(id)) return kNowhere;
+    const bool is_gradient = gradients_.is_backward(id);
+    if (is_gradient && may_join_[id] == 0) return kNowhere;
+    const bool is_call = value.kind == NodeKind::TensorCall || value.kind == NodeKind::StateCall;
+    const std::span<const ValueId> operands = trace_.operands(id).subspan(is_call ? 1 : 0);
+    int32_t only = kNowhere;
+    int32_t region = find_region_with_all(operands, &only, 0);
+    if (region == kNowhere || !has_group()) return region;
+    if (value.kind == NodeKind::StateCall) {
+      // State nodes are run by themselves when native code stands for the region.
+      for (ValueId operand : operands) {
+        if (!facts_.is_constant(operand) && value_of(operand).kind != NodeKind::StateCall) return kNowhere;
+      }
+      region = std::max(region, last() + (open_.back().has_torch_steps ? 1 : 0));
+    } else {
+      const NodeEffects effects = effects_of_node(id);
+      region = std::max({region, state_floor_, effects.draws || !effects.is_known ? random_floor_ : 0});
+      for (ValueId tensor : list_tensors_of(id)) region = std::max(region, memory_.first_region_to_read(tensor));
+      bool is_outside = !effects.is_known;
+      for (ValueId tensor : list_written(id, effects)) {
+        region = std::max(region, memory_.first_region_to_write(tensor));
+        is_outside = is_outside || memory_.is_outside(tensor);
+      }
+      // Nothing that can fail may run behind it.
+      if (is_outside) {
+        region = std::max({region, memory_.first_region_to_write_outside(), last()});
+        if (region == last() && !open_.back().region.steps.empty()) region++;
+      }
+    }
+    if (region > last() && open_.back().writes_outside) return kNowhere;
+    if (only != kNowhere && region != only) {
+      if (region > only) return kNowhere;
+      region = only;
+    }
+    if (is_gradient && !can_join(id, region)) return kNowhere;
+    return region;
+  }
+
+  // All that a gradient is computed from is in the region.
+  bool can_join(ValueId id, int32_t region) const {
+    if (region > last()) return false;
+    std::vector<uint8_t> is_inside(trace_.values.size(), 0);
+    for (ValueId used : used_) is_inside[used] = use_of_[used] == Use::Node && level_of_[used] == region;
+    for (ValueId taken : open_[region].taken)
+      is_inside[taken] |= facts_.is_carrier(taken) || facts_.find_gathered(taken);
+    for (ValueId operand : trace_.operands(id)) {
+      if (operand != kNoValue && (facts_.is_carrier(operand) || facts_.find_gathered(operand))) is_inside[operand] = 1;
+    }
+    return gradients_.can_join(id, is_inside, open_[region].region.first_item);
+  }
+
+  bool can_start_at(ValueId id) const {
+    const int32_t snapshot = value_of(id).snapshot;
+    return snapshot >= 0 && trace_.snapshots[snapshot].is_exact && value_of(id).kind != NodeKind::StateCall;
+  }
+
+  bool add_node(int32_t index, ValueId id) {
+    if (facts_.is_excluded(index) || facts_.is_write_of_data_sizes(id)) return false;
+    const int32_t region = find_region_for(id);
+    if (region == kNowhere) return false;
+    if (!has_group() && !can_start_at(id)) return false;
+    if (region > last()) open_.emplace_back();
+    Open& open = open_[region];
+    const Value& value = value_of(id);
+    for (ValueId operand : trace_.operands(id)) take_operand(open, operand);
+    open.region.items.push_back(index);
+    if (open.region.first_item < 0) open.region.first_item = index;
+    if (snapshot_ < 0) snapshot_ = value.snapshot;
+    open.last_node = index;
+    open.region.tensor_node_count += category_of(value.kind) == Category::Tensor;
+    note_effects(open, id, region);
+    use(id, Use::Node, region);
+    return true;
+  }
+
+  void note_effects(Open& open, ValueId id, int32_t region) {
+    if (value_of(id).kind == NodeKind::StateCall) {
+      state_floor_ = region;
+      touches_state_ = true;
+      return;
+    }
+    const NodeEffects effects = effects_of_node(id);
+    const std::vector<ValueId> tensors = list_tensors_of(id);
+    if (effects.draws || !effects.is_known) {
+      random_floor_ = region;
+      touches_state_ = true;
+    }
+    for (ValueId tensor : tensors) memory_.note_node_read(tensor, region);
+    const std::vector<ValueId> written = list_written(id, effects);
+    for (ValueId tensor : written) {
+      memory_.note_write(tensor, region);
+      open.writes_outside = open.writes_outside || memory_.is_outside(tensor);
+    }
+    if (!effects.is_known) {
+      memory_.note_write_outside(region);
+      open.writes_outside = true;
+    }
+    has_writes_ |= effects.writes_first || !effects.is_known;
+    open.region.has_writes |= effects.writes_first || !effects.is_known;
+    open.region.has_data_sizes |= value_of(id).is_data_sized;
+    open.region.has_gradients |= gradients_.is_backward(id);
+    // What is written to is what comes back.
+    memory_.add_result(id, effects.is_known && effects.writes_first ? written : tensors,
+                       effects.is_known && effects.makes_memory);
+  }
+
+  void take_operand(Open& open, ValueId id) {
+    if (id == kNoValue || facts_.is_constant(id)) return;
+    if (use_of_[id] == Use::Node && &open_[level_of_[id]] == &open) return;
+    const Gathered* gathered = facts_.find_gathered(id);
+    const bool is_made = use_of_[id] != Use::Node && (facts_.is_carrier(id) || gathered != nullptr);
+    if (open.taken.contains(id)) return;
+    if (is_made) {
+      const std::span<const ValueId> elements = gathered != nullptr && !facts_.is_carrier(id)
+                                                    ? std::span<const ValueId>(gathered->elements)
+                                                    : trace_.operands(id);
+      for (ValueId element : elements) take_operand(open, element);
+      open.region.items.push_back(value_of(id).item);
+    } else {
+      (is_tensor(id) ? open.region.tensors : open.region.numbers).push_back(id);
+    }
+    open.taken.insert(id);
+  }
+
+  // ---- steps of the group
+
+  // Behind which region the value is there for a step; kNowhere: not before the group has run.
+  int32_t find_level(ValueId id) const {
+    switch (use_of_[id]) {
+      case Use::None:
+        return 0;
+      case Use::Node:
+        return is_tensor(id) ? level_of_[id] : kNowhere;
+      case Use::Step:
+        return level_of_[id];
+      case Use::Deferred:
+        break;
+    }
+    return kNowhere;
+  }
+
+  // A carrier that was deferred may be made as soon as its elements are there.
+  int32_t find_level_of_operand(ValueId id, int depth = 0) const {
+    if (id == kNoValue) return 0;
+    if (use_of_[id] != Use::Deferred || !facts_.is_carrier(id) || depth > kMaxDepth) return find_level(id);
+    int32_t level = 0;
+    for (ValueId operand : trace_.operands(id)) {
+      const int32_t other = find_level_of_operand(operand, depth + 1);
+      if (other == kNowhere) return kNowhere;
+      level = std::max(level, other);
+    }
+    return level;
+  }
+
+  void make_operand(ValueId id) {
+    if (id == kNoValue || use_of_[id] != Use::Deferred) return;
+    for (ValueId operand : trace_.operands(id)) make_operand(operand);
+    const int32_t level = find_level_of_operand(id);
+    use(id, Use::Step, level);
+    open_[level].region.steps.push_back(value_of(id).item);
+  }
+
+  // What was deferred changes nothing that can be seen in it.
+  bool is_steady(ValueId id) const {
+    if (changed_ == 0 || id == kNoValue || facts_.is_constant(id)) return true;
+    const Value& value = value_of(id);
+    if (value.type == ValueType::Number || is_tensor(id)) return true;
+    if (use_of_[id] == Use::None) return false;
+    switch (category_of(value.kind)) {
+      case Category::Tensor:  // a tuple or list of results
+        return !changed_objects_.contains(id);
+      case Category::Alloc:
+        return facts_.is_carrier(id);
+      case Category::Py:
+        return value.kind != NodeKind::GetItem && value.kind != NodeKind::Binary && value.kind != NodeKind::Call;
+      default:
+        return value.kind == NodeKind::InstanceDict;
+    }
+  }
+
+  bool add_step(int32_t index, ValueId id) {
+    if (!has_group() || facts_.is_cut(index) || !facts_.is_free_step(id)) return false;
+    const Value& value = value_of(id);
+    const std::span<const ValueId> operands = trace_.operands(id);
+    const Category category = category_of(value.kind);
+    const bool is_result = category == Category::Read && use_of_[operands[0]] == Use::Step &&
+                           category_of(value_of(operands[0]).kind) == Category::Tensor;
+    if (value.kind != NodeKind::InstanceDict &&
+        !std::ranges::all_of(operands, [&](ValueId operand) { return is_steady(operand); })) {
+      return false;
+    }
+    int32_t level = category == Category::Tensor ? state_floor_ : 0;
+    if (category == Category::State) level = last();
+    for (ValueId operand : operands) {
+      const int32_t other = find_level_of_operand(operand);
+      if (other == kNowhere) return false;
+      level = std::max(level, other);
+    }
+    const std::vector<ValueId> tensors = list_tensors_of(id);
+    for (ValueId tensor : tensors) level = std::max(level, memory_.first_step_to_read(tensor));
+    std::vector<ValueId> written;
+    if (category == Category::Tensor) written = list_written(id, facts_.effects_of(id));
+    for (ValueId tensor : written) {
+      if (memory_.is_outside(tensor)) return false;
+      level = std::max(level, memory_.first_step_to_write(tensor));
+    }
+    if (level == last() && open_.back().writes_outside) return false;
+    for (ValueId operand : operands) make_operand(operand);
+    for (ValueId tensor : tensors) memory_.note_step_read(tensor, level);
+    for (ValueId tensor : written) memory_.note_step_write(tensor, level);
+    has_writes_ |= !written.empty();
+    if (category == Category::Tensor || is_result) {
+      open_[level].has_torch_steps = true;
+      memory_.add_result(id, written.empty() ? tensors : written,
+                         category == Category::Tensor && facts_.effects_of(id).makes_memory);
+    }
+    if (category == Category::State) touches_state_ = true;
+    open_[level].region.steps.push_back(index);
+    use(id, Use::Step, level);
+    return true;
+  }
+
+  bool add_step(int32_t index, const Guard& guard) {
+    if (!has_group() || facts_.is_cut(index)) return false;
+    const bool looks_inside = guard.fact == FactKind::Truth || guard.fact == FactKind::Length ||
+                              guard.fact == FactKind::Keys || guard.fact == FactKind::Code;
+    if (use_of_[guard.value] == Use::None || (looks_inside && !is_steady(guard.value))) return false;
+    int32_t level = find_level_of_operand(guard.value);
+    if (level == kNowhere) return false;
+    if (guard.fact == FactKind::Same || guard.fact == FactKind::Different) {
+      const auto other = static_cast<ValueId>(guard.n);
+      const int32_t other_level = find_level_of_operand(other);
+      if (other_level == kNowhere) return false;
+      level = std::max(level, other_level);
+      if (level == last() && open_.back().writes_outside) return false;
+      make_operand(other);
+    }
+    if (level == last() && open_.back().writes_outside) return false;
+    make_operand(guard.value);
+    open_[level].region.steps.push_back(index);
+    return true;
+  }
+
+  // ---- in front of the group, and behind it
+
+  // Python has it before the group runs.
   bool is_outside(ValueId id) const {
-    return id == kNoValue || is_constant(id) || value_of(id).is_pre || (is_inside_[id] != 1 && !is_deferred_value_[id]);
+    return id == kNoValue || facts_.is_constant(id) || value_of(id).is_pre || use_of_[id] == Use::None;
+  }
+
+  bool sees_changes(ValueId id) const {
+    const NodeKind kind = value_of(id).kind;
+    if ((changed_ & RegionFacts::changes_seen_by(kind)) != 0) return true;
+    if ((changed_ & kChangesName) == 0 || (kind != NodeKind::DictItem && kind != NodeKind::Slot)) return false;
+    PyObject* name = facts_.find_name(id);
+    if (name == nullptr) return true;
+    return std::ranges::any_of(changed_names_, [&](PyObject* other) { return PyUnicode_Compare(name, other) == 0; });
   }
 
   bool can_run_in_front(ValueId id) const {
@@ -333,12 +447,12 @@ class Planner {
         break;
     }
     const Category category = category_of(value.kind);
-    if ((category != Category::Read && category != Category::Py) || current_.has_deferred_changes) return false;
+    if ((category != Category::Read && category != Category::Py) || sees_changes(id)) return false;
     // Torch calls may change what is read of tensors.
-    const bool may_ask_tensor = category == Category::Py || value.kind == NodeKind::Slot;
+    const bool may_ask_tensor =
+        (category == Category::Py && !facts_.is_call_on_text(id)) || value.kind == NodeKind::Slot;
     return std::ranges::none_of(operands, [&](ValueId operand) {
-      return operand != kNoValue &&
-             (is_tensor(operand) || (may_ask_tensor && value_of(operand).type == ValueType::Unknown));
+      return operand != kNoValue && (is_tensor(operand) || (may_ask_tensor && facts_.may_be_tensor(operand)));
     });
   }
 
@@ -356,169 +470,153 @@ class Planner {
       case FactKind::Truth:
       case FactKind::Length:
       case FactKind::Keys:
+        return is_outside(guard.value) && changed_ == 0 && !is_tensor(guard.value);
       case FactKind::Code:
-        return is_outside(guard.value) && !current_.has_deferred_changes && !is_tensor(guard.value);
+        return is_outside(guard.value) && (changed_ & facts_.changes_seen_by(NodeKind::FunctionField)) == 0;
       case FactKind::TensorMeta:
       case FactKind::TensorLike:
         // Writing in place may make a tensor require grad.
-        return is_outside(guard.value) && !current_.has_writes;
+        return is_outside(guard.value) && !has_writes_;
     }
     return false;
-  }
-
-  static bool has_out(PyObject* keywords) {
-    for (Py_ssize_t i = 0; keywords != nullptr && i < PyTuple_GET_SIZE(keywords); i++) {
-      if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(keywords, i), "out") == 0) return true;
-    }
-    return false;
-  }
-
-  // A torch node that may write to its operands.
-  bool may_write(ValueId id) const {
-    const Value& value = value_of(id);
-    constexpr int32_t kFirstInPlace = 13;  // NB_INPLACE_ADD
-    switch (value.kind) {
-      case NodeKind::TensorSetItem:
-        return true;
-      case NodeKind::TensorBinary:
-        return value.n >= kFirstInPlace;
-      case NodeKind::TensorCall: {
-        const std::string_view name = host::classify_torch_callable(plan_.constants[trace_.operands(id)[0]]).name;
-        return name.ends_with('_') || name.find("_.") != std::string_view::npos || value.object != nullptr;
-      }
-      default:
-        return false;
-    }
   }
 
   bool add_in_front(int32_t index, bool can_run) {
-    if (current_.tensor_node_count == 0 || !can_run) return false;
-    current_.in_front.push_back(index);
+    if (!has_group() || !can_run) return false;
+    in_front_.push_back(index);
     return true;
   }
+
+  // An object that the group will make: what is read ahead of that can't be of it.
+  bool changes_own_object(ValueId id) const {
+    if (category_of(value_of(id).kind) != Category::Mutate) return false;
+    const ValueId made = find_allocation(trace_, trace_.operands(id)[0]);
+    return made != kNoValue && use_of_[made] == Use::Deferred;
+  }
+
+  bool defer(int32_t index, ValueId id) {
+    if (!has_group() || !facts_.can_be_deferred(id)) return false;
+    if (value_of(id).kind == NodeKind::InstanceDict && can_run_in_front(id)) return false;
+    deferred_.push_back(index);
+    if (facts_.is_change(id) && !changes_own_object(id)) {
+      changed_ |= facts_.changes_of(id);
+      changed_objects_.insert(trace_.operands(id)[0]);
+      if (PyObject* name = facts_.find_name(id)) changed_names_.push_back(name);
+    }
+    use(id, Use::Deferred, 0);
+    return true;
+  }
+
+  // A fact about sizes, or about how many results a call gave that depend on them.
+  bool take_guard(int32_t index, const Guard& guard) {
+    if (!has_group() || !options_.takes_sizes || !value_of(guard.value).varies) return false;
+    const bool is_value_fact = guard.fact == FactKind::Identity || guard.fact == FactKind::Equal ||
+                               guard.fact == FactKind::Truth || guard.fact == FactKind::Type;
+    const bool is_number =
+        facts_.is_carrier(guard.value) && RegionFacts::is_computed_of_sizes(value_of(guard.value)) && is_value_fact;
+    const bool is_sequence = use_of_[guard.value] == Use::Node && guard.fact == FactKind::Length;
+    if (!is_number && !is_sequence) return false;
+    int32_t only = kNowhere;
+    const int32_t region = find_region_with(guard.value, &only);
+    if (region == kNowhere || region > last()) return false;
+    take_operand(open_[region], guard.value);
+    open_[region].region.guards.push_back(index);
+    return true;
+  }
+
+  // ---- items in order
 
   void add_item(int32_t index) {
     const Item& item = trace_.items[index];
     if (item.guard >= 0) {
       const Guard& guard = trace_.guards[item.guard];
-      if (!value_of(guard.value).is_pre && !take_guard(index, guard) && !add_in_front(index, can_run_in_front(guard))) {
+      if (!value_of(guard.value).is_pre && !take_guard(index, guard) && !add_in_front(index, can_run_in_front(guard)) &&
+          !add_step(index, guard)) {
         close();
       }
-      // The guard has passed where something behind it runs.
+      facts_.note_passed(guard);
+      // The guard has passed where something behind it runs, or what that made is thrown away.
       const bool is_fixed = guard.fact == FactKind::Identity || guard.fact == FactKind::Equal;
       const Value& value = value_of(guard.value);
-      if (is_fixed && !value.is_pre && !value.varies && is_inside_[guard.value] == 0)
+      if (is_fixed && !value.is_pre && !value.varies && use_of_[guard.value] != Use::Node)
         plan_.constants[guard.value] = guard.object;
       return;
     }
     const ValueId id = item.value;
     if (value_of(id).is_pre || !is_live(id)) return;
-    const bool may_join = category_of(value_of(id).kind) == Category::Tensor;
-    if (current_.tensor_node_count > 0 && may_join && uses_end(id)) close();
-    if (is_excluded_[index] == 0 && can_run_inside(id) && !is_write_of_data_sizes(id)) {
-      const bool is_start = current_.tensor_node_count == 0;
-      if (is_start && !can_start_at(id)) {
-        close();
-        return;
-      }
-      add_inside(index);
+    if (has_group() && category_of(value_of(id).kind) == Category::Tensor && uses_target(id)) close();
+    const bool is_dict = value_of(id).kind == NodeKind::InstanceDict;
+    if (is_dict && !is_outside(trace_.operands(id)[0]) && add_step(index, id)) return;
+    if (add_node(index, id) || defer(index, id) || add_in_front(index, can_run_in_front(id)) || add_step(index, id)) {
       return;
     }
-    if (current_.tensor_node_count > 0 && can_be_deferred(id)) {
-      current_.deferred.push_back(index);
-      current_.has_deferred_changes |= is_change(id);
-      is_deferred_value_[id] = 1;
-      deferred_.push_back(id);
-      return;
-    }
-    if (may_join && may_join_[id] != 0 && gradients_->is_backward(id)) {
+    if (may_join_[id] != 0 && gradients_.is_backward(id)) {
       may_join_[id] = 0;
       has_failed_to_join_ = true;
     }
-    if (add_in_front(index, can_run_in_front(id))) return;
+    if (!has_group()) return;
     close();
+    add_node(index, id);  // what the group deferred, or has done, may be what kept it out
   }
 
-  // A fact about sizes, or about how many results a call gave that depend on them.
-  bool take_guard(int32_t index, const Guard& guard) {
-    if (current_.tensor_node_count == 0 || !options_.takes_sizes || !value_of(guard.value).varies) return false;
-    const bool is_value_fact = guard.fact == FactKind::Identity || guard.fact == FactKind::Equal ||
-                               guard.fact == FactKind::Truth || guard.fact == FactKind::Type;
-    const bool is_number = is_carrier_[guard.value] && is_computed_of_sizes(value_of(guard.value)) && is_value_fact &&
-                           is_operand(guard.value);
-    const bool is_sequence = is_inside_[guard.value] == 1 && guard.fact == FactKind::Length;
-    if (!is_number && !is_sequence) return false;
-    take_operand(guard.value);
-    current_.guards.push_back(index);
-    return true;
-  }
-
-  bool can_start_at(ValueId id) const {
-    const int32_t snapshot = value_of(id).snapshot;
-    return snapshot >= 0 && trace_.snapshots[snapshot].is_exact && value_of(id).kind != NodeKind::StateCall;
-  }
-
-  void add_inside(int32_t index) {
-    const ValueId id = trace_.items[index].value;
-    const Value& value = value_of(id);
-    for (ValueId operand : trace_.operands(id)) take_operand(operand);
-    current_.items.push_back(index);
-    is_inside_[id] = 1;
-    inside_.push_back(id);
-    if (current_.first_item < 0) {
-      current_.first_item = index;
-      current_.snapshot = value.snapshot;
-    }
-    current_.last_item = index;
-    current_.tensor_node_count += category_of(value.kind) == Category::Tensor;
-    current_.has_writes |= may_write(id);
-    current_.has_data_sizes |= value.is_data_sized;
-    current_.has_gradients |= gradients_->is_backward(id);
-  }
-
-  void take_operand(ValueId id) {
-    if (id == kNoValue || is_constant(id) || is_inside_[id]) return;
-    if (is_carrier_[id]) {
-      for (ValueId operand : trace_.operands(id)) take_operand(operand);
-      current_.items.push_back(value_of(id).item);
-      is_inside_[id] = 2;  // inside, but it stays what it is outside
-      inside_.push_back(id);
-      return;
-    }
-    if (const auto place = plan_.gathered.find(id); place != plan_.gathered.end()) {
-      for (ValueId element : place->second.elements) take_operand(element);
-      current_.items.push_back(value_of(id).item);
-      is_inside_[id] = 2;
-      inside_.push_back(id);
-      return;
-    }
-    if (input_of_[id] == region_count_) return;
-    input_of_[id] = region_count_;
-    (value_of(id).type == ValueType::Tensor ? current_.tensors : current_.numbers).push_back(id);
-  }
+  // ---- the end of a group
 
   void close() {
-    if (current_.tensor_node_count >= options_.min_nodes) {
-      const auto region = static_cast<int32_t>(plan_.regions.size());
-      for (int32_t item : current_.items) {
-        const ValueId id = trace_.items[item].value;
-        if (!is_carrier_[id] && !plan_.gathered.contains(id)) plan_.region_of[item] = region;
-      }
-      // What was deferred behind the last node need not wait.
-      std::erase_if(current_.deferred, [&](int32_t item) { return item > current_.last_item; });
-      for (int32_t item : current_.deferred) plan_.deferred_of[item] = region;
-      for (int32_t item : current_.guards) plan_.region_of[item] = region;
-      // What stands behind the last node is not among its nodes.
-      std::erase_if(current_.in_front, [&](int32_t item) { return item > current_.last_item; });
-      for (int32_t item : current_.in_front) plan_.in_front_of[item] = region;
-      plan_.regions.push_back(std::move(current_));
-    }
-    for (ValueId id : inside_) is_inside_[id] = 0;
-    inside_.clear();
-    for (ValueId id : deferred_) is_deferred_value_[id] = 0;
+    while (has_group() && open_.back().region.tensor_node_count == 0) open_.pop_back();
+    const bool is_kept =
+        open_.size() > 1 || (open_.size() == 1 && open_[0].region.tensor_node_count >= options_.min_nodes);
+    if (is_kept) keep_group();
+    for (ValueId id : used_) use_of_[id] = Use::None;
+    used_.clear();
+    open_.clear();
     deferred_.clear();
-    current_ = Region();
-    region_count_++;
+    in_front_.clear();
+    memory_.forget();
+    snapshot_ = -1;
+    state_floor_ = random_floor_ = 0;
+    changed_ = 0;
+    changed_objects_.clear();
+    changed_names_.clear();
+    has_writes_ = touches_state_ = false;
+  }
+
+  void keep_group() {
+    const auto first = static_cast<int32_t>(plan_.regions.size());
+    int32_t last_item = -1;
+    for (const Open& open : open_) last_item = std::max(last_item, open.last_node);
+    const auto is_behind = [&](int32_t item) { return item > last_item; };  // of the last node: it need not wait
+    bool has_guards = false;
+    size_t step_count = 0;
+    for (size_t i = 0; i < open_.size(); i++) {
+      Region& region = open_[i].region;
+      const int32_t number = first + static_cast<int32_t>(i);
+      for (int32_t item : region.items) {
+        const ValueId id = trace_.items[item].value;
+        if (use_of_[id] == Use::Node) plan_.region_of[item] = number;
+      }
+      for (int32_t item : region.guards) plan_.region_of[item] = number;
+      std::erase_if(region.steps, is_behind);
+      for (int32_t item : region.steps) {
+        plan_.step_of[item] = number;
+        has_guards = has_guards || trace_.items[item].guard >= 0;
+      }
+      step_count += region.steps.size();
+      region.last_item = last_item;
+      region.snapshot = snapshot_;
+      region.group = first;
+    }
+    std::erase_if(in_front_, is_behind);
+    for (int32_t item : in_front_) plan_.in_front_of[item] = first;
+    std::erase_if(deferred_,
+                  [&](int32_t item) { return is_behind(item) || use_of_[trace_.items[item].value] != Use::Deferred; });
+    for (int32_t item : deferred_) plan_.deferred_of[item] = first + last();
+    open_[0].region.in_front = in_front_;
+    open_[0].region.needs_undo = touches_state_ && (open_.size() > 1 || step_count > 0);
+    open_.back().region.deferred = deferred_;
+    for (Open& open : open_) {
+      open.region.has_guards = has_guards;
+      plan_.regions.push_back(std::move(open.region));
+    }
   }
 
   const Trace& trace_;
@@ -526,15 +624,25 @@ class Planner {
   const RegionOptions& options_;
   std::vector<uint8_t>& may_join_;  // by value: it may be a gradient in a region
   bool has_failed_to_join_ = false;
-  std::optional<RegionGradients> gradients_;
-  std::vector<uint8_t> is_excluded_;  // by item
   RegionPlan plan_;
-  Region current_;
-  std::vector<uint8_t> is_varying_, is_target_, is_data_sized_, is_carrier_, is_inside_,
-      is_deferred_value_;          // by value
-  std::vector<int32_t> input_of_;  // by value: of which try at a region it is an input
-  std::vector<ValueId> inside_, deferred_;
-  int32_t region_count_ = 0;
+  RegionFacts facts_;
+  RegionGradients gradients_;
+  std::vector<uint8_t> is_target_;  // by value
+
+  // The current group.
+  std::vector<Open> open_;
+  std::vector<int32_t> deferred_, in_front_;
+  std::vector<ValueId> used_;
+  std::vector<Use> use_of_;        // by value
+  std::vector<int32_t> level_of_;  // by value: its region, or the one that it is a step behind
+  MemoryOrder memory_;
+  int32_t snapshot_ = -1;
+  int32_t state_floor_ = 0;   // nodes behind a change of torch's state run in this region or behind it
+  int32_t random_floor_ = 0;  // the same of random numbers
+  uint32_t changed_ = 0;      // what deferred items change in Python: ObjectChange
+  std::unordered_set<ValueId> changed_objects_;
+  std::vector<PyObject*> changed_names_;
+  bool has_writes_ = false, touches_state_ = false;
 };
 
 }  // namespace

@@ -1,11 +1,17 @@
 // Regions: runs of torch calls that can become one piece of native code.
 //
-// A region is a maximal run of torch and torch-state nodes between late guards and reads of tensor data. What else
-// stands among them (allocations, stores into Python objects) is *deferred*: it runs behind the region, in order.
-// Tuples, lists and slices that only carry arguments are made inside, once for each region that needs them; so are
-// those that existed before and whose elements the guards name. When native code fails, nothing of the region has
-// happened: the frames of `snapshot`, in front of its first node, go on in CPython, which raises where eager raises. So
-// a region begins at a node whose snapshot is exact.
+// A region is a set of torch and torch-state nodes. What else stands among them (allocations, stores into Python
+// objects) is *deferred*: it runs behind the region, in order. Tuples, lists and slices that only carry arguments are
+// made inside, once for each region that needs them; so are those that existed before and whose elements the guards
+// name. When native code fails, nothing of the region has happened: the frames of `snapshot`, in front of its first
+// node, go on in CPython, which raises where eager raises. So a region begins at a node whose snapshot is exact.
+//
+// Regions that stand in one *group* share that snapshot, and nothing outside sees anything of a group before it has
+// run. So its nodes are planned by what they need, not by where they stand: a node joins the first region that can have
+// its operands. Behind each region run the group's *steps*: reads of tensor data, late guards on what was read, what
+// follows from it in Python, torch calls whose sizes depend on data. When a step or a region fails, torch's state and
+// random numbers are put back and the same frames go on. What a group must not do ahead of a step that can fail is
+// write to a tensor from outside; random numbers, torch's state and writes to one memory keep their order.
 //
 // Reads of Python objects, and facts about them, that need nothing of the region and that nothing deferred changes run
 // *in front* of it: where such a fact does not hold, nothing has happened, and the same frames go on.
@@ -16,6 +22,7 @@
 // Plain data. No Python is called.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
@@ -29,17 +36,20 @@ struct Region {
   std::vector<int32_t> items;     // its nodes, and the carriers they need, in an order that can be executed
   std::vector<ValueId> tensors;   // from outside; by first use
   std::vector<ValueId> numbers;   // from outside: numbers and tuples of pre ones, not known from the guards
-  std::vector<int32_t> deferred;  // items that run behind it
-  std::vector<int32_t> in_front;  // items among its nodes that run in front of it
+  std::vector<int32_t> steps;     // items of its group that run directly behind it, without snapshots
+  std::vector<int32_t> deferred;  // items that run behind its group; the group's last region has them
+  std::vector<int32_t> in_front;  // items that run in front of its group; the group's first region has them
   std::vector<int32_t> guards;    // items, facts about sizes: they hold or not where code is made
-  int32_t first_item = -1;
-  int32_t last_item = -1;
-  int32_t snapshot = -1;
+  int32_t first_item = -1;        // of its nodes
+  int32_t last_item = -1;         // of its group: where its work counts as done
+  int32_t snapshot = -1;          // of its group
+  int32_t group = -1;             // the group's first region
   int32_t tensor_node_count = 0;
-  bool has_deferred_changes = false;  // of Python objects
-  bool has_writes = false;            // of its nodes, to tensors
-  bool has_data_sizes = false;        // of its results
-  bool has_gradients = false;         // among its nodes
+  bool has_writes = false;      // of its nodes, to tensors
+  bool has_data_sizes = false;  // of its results
+  bool has_gradients = false;   // among its nodes
+  bool needs_undo = false;  // a group's first region: what fails behind it has to take back torch's state and numbers
+  bool has_guards = false;  // its group has late guards among its steps
 };
 
 /// A list, or a tuple with tensors in it, that existed before the trace: regions make it of its elements.
@@ -52,7 +62,8 @@ struct RegionPlan {
   std::vector<Region> regions;
   std::vector<int32_t> region_of;    // by item: the region it runs in, or -1
   std::vector<int32_t> deferred_of;  // by item: the region it runs behind, or -1
-  std::vector<int32_t> in_front_of;  // by item: the region among whose nodes it stands and in front of which it runs
+  std::vector<int32_t> in_front_of;  // by item: the first region of the group in front of which it runs
+  std::vector<int32_t> step_of;      // by item: the region of whose group it is a step
   std::vector<PyObject*> constants;  // by value: what the entry guards (or the value itself) say it is; borrowed
   std::unordered_map<ValueId, Gathered> gathered;
 
@@ -60,10 +71,14 @@ struct RegionPlan {
     return static_cast<size_t>(item) < in_front_of.size() ? in_front_of[item] : -1;
   }
 
-  /// Where an item's work is done: the last item of its region, or itself.
+  int32_t step_region(int32_t item) const {
+    return item >= 0 && static_cast<size_t>(item) < step_of.size() ? step_of[item] : -1;
+  }
+
+  /// Where an item's work is done: the last item of its group, or itself.
   int32_t position_of(int32_t item) const {
     if (item < 0 || static_cast<size_t>(item) >= region_of.size()) return item;
-    const int32_t region = region_of[item] >= 0 ? region_of[item] : deferred_of[item];
+    const int32_t region = region_of[item] >= 0 ? region_of[item] : std::max(deferred_of[item], step_of[item]);
     return region >= 0 ? regions[region].last_item : item;
   }
 };
@@ -71,6 +86,7 @@ struct RegionPlan {
 struct RegionOptions {
   int32_t min_nodes = 0;            // torch nodes that make a region; 0: no regions
   std::vector<int32_t> excluded;    // items that run as steps of their own
+  std::vector<int32_t> cuts;        // items that are no steps of a group: it ends in front of them
   std::vector<ValueId> varying;     // numbers that change from run to run: what uses them runs as steps
   bool takes_late_numbers = false;  // numbers that steps in front of the region computed
   bool takes_sizes = false;         // what follows from sizes is computed inside, and facts about it are decided there

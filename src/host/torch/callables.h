@@ -48,6 +48,19 @@ bool has_data_dependent_result(PyObject* index);
 /// device or driver it raises at each call.
 bool lacks_device(const TorchCallable& callable);
 
+/// What a call does besides giving results, by the schemas of all operators of its name. Tensors given as `out=` are
+/// not meant: callers look for them.
+struct CallEffects {
+  bool is_known = false;      // else it may do anything
+  bool writes_first = false;  // to its first operand, and to nothing else
+  bool draws = false;         // random numbers, perhaps
+  bool makes_memory = false;  // results share memory with no operand; false: with operands only, or new
+};
+CallEffects find_effects(const TorchCallable& callable);
+
+/// A Python value of a tensor's data that shares no memory with it: item(), tolist(), equal().
+bool only_reads_data(const TorchCallable& callable);
+
 enum class TensorAttributeKind : uint8_t {
   Unknown,    // not an attribute of torch tensors
   Metadata,   // read: constant once TensorMeta is guarded. write: changes TensorMeta

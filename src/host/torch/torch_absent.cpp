@@ -62,6 +62,8 @@ const char* text_of(TorchCallableKind kind) {
 }
 const char* text_of(TensorAttributeKind) { return "unknown"; }
 TorchCallable classify_torch_callable(PyObject*) { return {}; }
+CallEffects find_effects(const TorchCallable&) { return {}; }
+bool only_reads_data(const TorchCallable&) { return false; }
 bool has_data_dependent_sizes(const TorchCallable&, PyObject* const*, size_t, PyObject*) { return false; }
 bool has_data_dependent_result(PyObject*) { return true; }
 bool lacks_device(const TorchCallable&) { return false; }

@@ -12,6 +12,7 @@ namespace reprise::host {
 
 struct TraceContext::Memo {};
 struct EntryState::State {};
+struct UndoPoint::Saved {};
 struct TraceConstants::Values {};
 struct TraceRun::State {};
 struct ValueList::Values {};
@@ -36,6 +37,9 @@ TraceContext::TraceContext() = default;
 TraceContext::~TraceContext() = default;
 EntryState::EntryState() = default;
 EntryState EntryState::capture() { return {}; }
+UndoPoint::UndoPoint() = default;
+UndoPoint::~UndoPoint() = default;
+void UndoPoint::restore() const {}
 TraceConstants::TraceConstants() = default;
 TraceConstants::~TraceConstants() = default;
 TraceConstants::TraceConstants(TraceConstants&&) noexcept = default;

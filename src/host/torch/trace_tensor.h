@@ -77,6 +77,20 @@ class EntryState {
   std::shared_ptr<const State> state_;
 };
 
+/// Torch's state of this thread and the default random generators as they are now, to be put back.
+class UndoPoint {
+ public:
+  UndoPoint();
+  ~UndoPoint();
+  UndoPoint(const UndoPoint&) = delete;
+  UndoPoint& operator=(const UndoPoint&) = delete;
+  void restore() const;
+
+ private:
+  struct Saved;
+  std::unique_ptr<Saved> saved_;
+};
+
 /// Real tensors and objects that a run met; they outlive the run. Destroy with the GIL held.
 class TraceConstants {
  public:

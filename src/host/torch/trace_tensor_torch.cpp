@@ -12,6 +12,7 @@
 #include <array>
 #include <utility>
 
+#include "host/torch/state_word.h"
 #include "host/torch/trace_tensor_impl.h"
 
 namespace reprise::host {
@@ -165,6 +166,39 @@ EntryStateScope::~EntryStateScope() {
   at::ThreadLocalState::setThreadLocalState(saved_->thread_state);
   saved_->autocast.restore();
   c10::set_default_dtype(saved_->default_dtype);
+}
+
+struct UndoPoint::Saved {
+  at::ThreadLocalState thread_state;
+  AutocastState autocast;
+  caffe2::TypeMeta default_dtype = c10::get_default_dtype();
+  std::vector<std::pair<at::Generator, at::Tensor>> generators;
+
+  void add(at::Generator generator) {
+    const std::lock_guard lock(generator.mutex());
+    generators.emplace_back(generator, generator.get_state());
+  }
+};
+
+UndoPoint::UndoPoint() : saved_(std::make_unique<Saved>()) {
+  saved_->add(at::detail::getDefaultCPUGenerator());
+  if (!is_cuda_initialised()) return;
+  for (c10::DeviceIndex i = 0; i < at::detail::getCUDAHooks().deviceCount(); i++) {
+    saved_->add(at::globalContext().defaultGenerator(c10::Device(c10::kCUDA, i)));
+  }
+}
+
+UndoPoint::~UndoPoint() = default;
+
+void UndoPoint::restore() const {
+  at::ThreadLocalState::setThreadLocalState(saved_->thread_state);
+  saved_->autocast.restore();
+  c10::set_default_dtype(saved_->default_dtype);
+  for (const auto& [generator, state] : saved_->generators) {
+    at::Generator changed = generator;
+    const std::lock_guard lock(changed.mutex());
+    changed.set_state(state);
+  }
 }
 
 // What a run gives back at its end.
