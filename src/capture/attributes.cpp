@@ -262,6 +262,14 @@ Outcome Recorder::read_slot(PyObject* descriptor, Operand o, Operand* out) {
     Py_DECREF(value);
     return stop("what an exception came from, outside of the recording");
   }
+  if (object->is_created && value != nullptr && PyTraceBack_Check(value)) {
+    for (const KnownException& known : known_exceptions_) {
+      if (known.id != object->id) continue;
+      if (!end_at_raise(known, "a read of a traceback")) lose("a read of a traceback");
+      *out = {value, kNoValue};
+      return Outcome::Done;
+    }
+  }
   force_late_ = object->is_created || (had_callbacks_ && !is_member);
   ValueId id = emit(NodeKind::Slot, {object->id}, descriptor);
   force_late_ = false;

@@ -1,5 +1,8 @@
 // Frames, arguments, generators and exceptions while recording.
+#include <algorithm>
 #include <cstring>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -347,6 +350,7 @@ bool Recorder::on_return(Act& act, Operand v) {
     end_recording(UnsupportedCode::UnmodelledOperation, "a result of unknown origin");
     return false;
   }
+  if (act.is_root && end_if_exception_escapes(v.id)) return false;
   if (act.generator != nullptr) {
     act.generator->generator->is_finished = true;
     generator_frames_.erase(act.frame);
@@ -372,6 +376,12 @@ Outcome Recorder::raise(Act&, Operand exception, Operand cause) {
   if (!active_) return Outcome::Stop;  // the evaluator leaves the frame and CPython raises
   if (exception.id < 0) return stop("raise of an exception of unknown origin");
   if (cause.object != nullptr && cause.id < 0) return stop("raise from an exception of unknown origin");
+  if (trace_->unit != 0 && handled_exceptions_.empty()) {
+    PyObject* handled = PyErr_GetHandledException();
+    const bool is_foreign = handled != nullptr && handled != cause.object;
+    Py_XDECREF(handled);
+    if (is_foreign) return stop("a raise while an exception from before the recording is handled");
+  }
   raise_snapshot_ = take_snapshot(true);
   Operand value = exception;
   PyObject* made = nullptr;
@@ -405,6 +415,8 @@ Outcome Recorder::raise(Act&, Operand exception, Operand cause) {
   }
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value.object)), value.object);
   known_exceptions_.push_back({Py_NewRef(value.object), value.id});
+  if (cause.object != nullptr && PyExceptionInstance_Check(cause.object))
+    known_exceptions_.back().given_cause = cause.id;
   exception_is_recorded_ = true;
   Py_XDECREF(made);
   return Outcome::Raised;
@@ -495,9 +507,16 @@ void Recorder::link_exception(PyObject* exception) {
                                   [&](const KnownException& known) { return known.object == exception; });
   const HeapObject* heap = found == known_exceptions_.end() ? nullptr : facts_[found->id].heap;
   if (heap == nullptr || !heap->is_created) return;
+  if (found->raise_snapshot < 0) {  // inside an except block: in front of what that handles
+    const bool is_nested = !handled_exceptions_.empty() && handled_exceptions_.front().raise_snapshot >= 0;
+    found->raise_snapshot = is_nested ? handled_exceptions_.front().raise_snapshot : caught_snapshot_;
+  }
   PyObject* context = PyException_GetContext(exception);
   PyObject* cause = PyException_GetCause(exception);
-  const ValueId context_id = find_exception(context), cause_id = find_exception(cause);
+  const ValueId cause_id = cause == nullptr          ? kNoValue
+                           : found->given_cause >= 0 ? found->given_cause
+                                                     : find_exception(cause);
+  const ValueId context_id = context != nullptr && context == cause ? cause_id : find_exception(context);
   const bool suppresses = reinterpret_cast<PyBaseExceptionObject*>(exception)->suppress_context != 0;
   is_unwinding_ = true;
   if (context_id >= 0 && context_id != found->context) {
@@ -514,6 +533,46 @@ void Recorder::link_exception(PyObject* exception) {
   found->suppresses = suppresses;
   Py_XDECREF(context);
   Py_XDECREF(cause);
+}
+
+// The trace ends in front of the raise: CPython raises for real, with a traceback.
+bool Recorder::end_at_raise(const KnownException& exception, std::string text) {
+  const int32_t snapshot = exception.raise_snapshot;
+  if (snapshot < 0 || !trace_->snapshots[snapshot].is_exact) return false;
+  lose(std::move(text));
+  trace_->end_snapshot = snapshot;
+  trace_->truncate(trace_->snapshots[snapshot].item);
+  return true;
+}
+
+// An exception that was raised and caught in the trace has no traceback at replay: nobody outside may get it.
+bool Recorder::end_if_exception_escapes(ValueId result) {
+  if (known_exceptions_.empty()) return false;
+  std::unordered_map<ValueId, const KnownException*> raised;
+  for (const KnownException& known : known_exceptions_) {
+    if (known.raise_snapshot >= 0) raised.emplace(known.id, &known);
+  }
+  std::vector<ValueId> escaping{result};
+  for (const trace::Item& item : trace_->items) {
+    if (item.guard >= 0 || category_of(trace_->values[item.value].kind) != trace::Category::Mutate) continue;
+    const std::span<const ValueId> operands = trace_->operands(item.value);
+    if (!raised.contains(operands[0])) escaping.insert(escaping.end(), operands.begin() + 1, operands.end());
+  }
+  const KnownException* first = nullptr;
+  std::unordered_set<ValueId> seen;
+  while (!escaping.empty()) {
+    const ValueId id = escaping.back();
+    escaping.pop_back();
+    if (id < 0 || !seen.insert(id).second) continue;
+    if (const auto found = raised.find(id); found != raised.end()) {
+      if (first == nullptr || found->second->raise_snapshot < first->raise_snapshot) first = found->second;
+    }
+    const NodeKind kind = trace_->values[id].kind;
+    if (kind != NodeKind::Tuple && kind != NodeKind::List && kind != NodeKind::Dict) continue;
+    const std::span<const ValueId> operands = trace_->operands(id);
+    escaping.insert(escaping.end(), operands.begin(), operands.end());
+  }
+  return first != nullptr && end_at_raise(*first, "an exception that was caught leaves the call");
 }
 
 void Recorder::on_push_exc_info(Act& act) {

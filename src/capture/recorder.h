@@ -329,8 +329,19 @@ class Recorder {
   void note_effect_node(NodeKind kind, ValueId id);
   /// Something that was there at `mark` has been written since: executing from there again would write it twice.
   bool has_effects_since(size_t mark) const;
+  struct KnownException {
+    PyObject* object;  // strong
+    ValueId id;
+    ValueId context = kNoValue;  // what the trace has given it
+    ValueId cause = kNoValue;
+    ValueId given_cause = kNoValue;  // of `raise ... from`
+    bool suppresses = false;
+    int32_t raise_snapshot = -1;  // in front of the raise, once it was caught
+  };
   ValueId find_exception(PyObject* exception) const;
   void link_exception(PyObject* exception);
+  bool end_at_raise(const KnownException& exception, std::string text);
+  bool end_if_exception_escapes(ValueId result);
   int32_t error_snapshot() { return take_snapshot(false); }
   int32_t frame_state_of(Act& act, bool is_innermost);
   /// Ends the recording in front of the current instruction (of the outermost frame that no exit can cross).
@@ -400,13 +411,6 @@ class Recorder {
   };
   std::vector<HandledException> handled_exceptions_;  // raised in the trace, innermost last
   int32_t caught_snapshot_ = -1;
-  struct KnownException {
-    PyObject* object;  // strong
-    ValueId id;
-    ValueId context = kNoValue;  // what the trace has given it
-    ValueId cause = kNoValue;
-    bool suppresses = false;
-  };
   bool is_unwinding_ = false;  // the frame is on its way to a handler: its state is that of the raise
   std::vector<KnownException> known_exceptions_;  // raised in the trace
   std::unordered_map<host::Frame*, HeapObject*> generator_frames_;
