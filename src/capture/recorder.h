@@ -259,6 +259,7 @@ class Recorder {
   bool varies(ValueId id, int depth = 0) const;
   /// A number or a tuple of numbers that a computation on tensors gave, or that was computed of such.
   void note_resized(Operand tensor);
+  bool may_be_another(Operand tensor) const;
   bool may_be_resized(Operand tensor) const;
   bool may_be_made_of(ValueId id, ValueId source) const;
   bool depends_on_data(ValueId id, int depth = 0) const;

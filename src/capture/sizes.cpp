@@ -7,6 +7,7 @@
 
 #include "capture/recorder.h"
 #include "capture/type_facts.h"
+#include "host/torch/callables.h"
 #include "host/torch/tensor.h"
 
 namespace reprise::capture {
@@ -142,6 +143,25 @@ bool Recorder::may_be_resized(Operand tensor) const {
     if (a != nullptr && b != nullptr && a != b) return false;
     return !facts_[written.id].is_new || may_be_made_of(tensor.id, written.id);
   });
+}
+
+// `t.contiguous()` is `t` where its strides say so; they are open.
+bool Recorder::may_be_another(Operand tensor) const {
+  const auto is_same_or_new = [&](ValueId id) {
+    if (id < 0 || trace_->values[id].kind != NodeKind::TensorCall || !trace_->values[id].varies) return false;
+    PyObject* callable = trace_->values[trace_->operands(id)[0]].object;
+    const host::TorchCallable info =
+        callable != nullptr ? host::classify_torch_callable(callable) : host::TorchCallable();
+    return info.is_torch && info.name != nullptr && std::string_view(info.name).ends_with(".contiguous");
+  };
+  if (is_same_or_new(tensor.id)) return true;
+  for (size_t id = 0; id < trace_->values.size(); id++) {
+    const auto value = static_cast<ValueId>(id);
+    if (!is_same_or_new(value)) continue;
+    const std::span<const ValueId> operands = trace_->operands(value);
+    if (std::find(operands.begin() + 1, operands.end(), tensor.id) != operands.end()) return true;
+  }
+  return false;
 }
 
 // May the value be the one that was new at `source`, handed on by calls that return an argument?

@@ -306,6 +306,9 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
     const Outcome outcome = call_size_method(function_name, args, n, out, &is_handled);
     if (is_handled) return outcome;
   }
+  if (kind == host::TorchCallableKind::MutatesMetadata && n > 0 && may_be_another(args[0])) {
+    return stop("new sizes of a tensor that is or is not another one, as strides decide");
+  }
   PyObject* result = call_live_c(callable.object, args, n, kwnames);
   const bool saw_callback = last_call_ran_python_;
   if (result == nullptr) {

@@ -17,6 +17,7 @@ HOST = (
     "region_node_torch.cpp",
     "scalar_values_torch.cpp",
     "sym_scalar_torch.cpp",
+    "tensor_torch.cpp",
     "trace_engine_torch.cpp",
     "trace_fallback_torch.cpp",
     "trace_metadata_torch.cpp",

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from torch import nn
-from twins import at_most, call, check, check_function, compiled, reprise_only, rnd
+from twins import assert_same, at_most, call, check, check_function, compiled, reprise_only, rnd
 
 SIZES = [(2, 5), (3, 5), (3, 7), (4, 9), (1, 6), (2, 1), (5, 8), (2, 5), (4, 9), (7, 3)]
 
@@ -413,3 +413,24 @@ def test_a_region_that_needs_code_for_each_of_too_many_sizes_is_dissolved():
     counters = reprise.explain(tested).report.counters
     assert counters["recordings"] <= 3
     assert counters["evicted_sizes"] <= 64
+
+
+def test_new_sizes_of_a_tensor_that_may_be_another_one():
+    """contiguous() gives its argument or a copy, as strides decide, which are open."""
+
+    def of_the_argument(x):
+        y = x.contiguous()
+        x.unsqueeze_(0)
+        return y.shape, y * 2, x.shape
+
+    def of_the_result(x):
+        y = x.contiguous()
+        y.unsqueeze_(0)
+        return x.shape, x.dim(), y + 1
+
+    for f in (of_the_argument, of_the_result):
+        for first in (0, 1):
+            tested = compiled(f)
+            for i in range(8):
+                ours, eagers = [rnd(i, 3, 4 + i) if (i + first) % 2 else rnd(i, 3, 4 + i).t() for _ in range(2)]
+                assert_same(tested(ours), f(eagers), f"{f.__name__}, {first}, call {i}")
