@@ -6,7 +6,6 @@
 #include "aot/region.h"
 #include "base/log.h"
 #include "graph/printer.h"
-#include "host/torch/tensor.h"
 
 namespace reprise::aot {
 
@@ -192,10 +191,7 @@ class RegionTracer {
     for (PyObject* output : outputs_.objects) {
       const host::TracedTensor traced = run_.describe(output);
       if (traced.value == host::kNoTraceValue) return "an output that is no traced tensor";
-      // The code gives plain tensors.
-      if (Py_TYPE(output) != host::tensor_type() && !is_input_object(output)) {
-        return std::string("an output of the class ") + Py_TYPE(output)->tp_name;
-      }
+      trace_.makes_subclass = trace_.makes_subclass || (!traced.is_plain && !is_input_object(output));
       tensors.push_back({output, traced.value, traced.storage, traced.requires_grad});
       trace_.output_requires_grad.push_back(traced.requires_grad);
       trace_.output_is_leaf.push_back(traced.is_leaf);

@@ -343,6 +343,10 @@ class AotRegion final : public entry::RegionRunner {
       }
       return nullptr;
     }
+    if (code.value()->trace().makes_subclass) {
+      failure_ = "it makes a parameter";
+      return nullptr;
+    }
     if (!code.value()->trace().alias_facts.no_hooks.empty()) {
       failure_ = "it differentiates with respect to its inputs";
       return nullptr;

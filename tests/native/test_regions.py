@@ -262,3 +262,20 @@ def test_a_call_that_reads_data_leaves_all_regions_at_once():
     counts = reprise.explain(compiled)(x).counters
     assert counts["dissolved_regions"] == counts["side_exits"] == 1
     assert counts["recordings"] == 1 and counts["checked_regions"] >= 3
+
+
+def test_a_parameter_made_in_a_region_is_one():
+    """state dicts that are assigned: code gives plain tensors, so such a region is not compiled."""
+
+    def program(x):
+        made = torch.nn.Parameter(x * 2)
+        layer = torch.nn.Linear(3, 2)
+        layer.load_state_dict({"weight": torch.ones(2, 3) * x.sum(), "bias": x[:2] * 1}, assign=True)
+        return type(made).__name__, type(layer.weight).__name__, (made * 3).detach(), layer(x).detach()
+
+    compiled = reprise.compile(program)
+    for call in range(5):
+        x = torch.randn(3)
+        ours, eagers = compiled(x), program(x)
+        assert ours[:2] == eagers[:2] == ("Parameter", "Parameter")
+        torch.testing.assert_close(ours[2:], eagers[2:])

@@ -137,6 +137,7 @@ struct TracedTensor {
   bool requires_grad = false;
   bool is_leaf = true;
   bool has_new_history = false;  // its gradient function was made by the callables
+  bool is_plain = true;          // its class is torch.Tensor
   uint32_t version = 0;
 };
 

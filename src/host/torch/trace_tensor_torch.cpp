@@ -329,6 +329,7 @@ TracedTensor TraceRun::describe(PyObject* object) const {
   TracedTensor result;
   if (!THPVariable_Check(object)) return result;
   const at::Tensor& tensor = THPVariable_Unpack(object);
+  result.is_plain = Py_TYPE(object) == reinterpret_cast<PyTypeObject*>(THPVariableClass);
   const TraceTensorImpl* impl = find_trace_tensor(tensor);
   if (impl == nullptr) return result;
   result.value = impl->value;
