@@ -27,12 +27,6 @@ bool is_default_setup(PyObject* found) {
          PyUnicode_CompareWithASCIIString(module, "torch.autograd.function") == 0;
 }
 
-/// Code of functions in which a recording has ended; by address, never followed.
-std::unordered_set<const void*>& endings() {
-  static std::unordered_set<const void*> kEndings;
-  return kEndings;
-}
-
 bool requires_grad(PyObject* o) { return host::is_tensor(o) && host::make_tensor_meta(o)->requires_grad(); }
 
 }  // namespace
@@ -50,7 +44,7 @@ void Recorder::ReturnWitness::note(PyObject* value) {
 }
 
 void Recorder::put_off() {
-  for (const void* code : function_codes_) endings().insert(code);
+  options_.whole_functions->insert(function_codes_.begin(), function_codes_.end());
   is_put_off_ = is_put_off_ || !function_codes_.empty();
 }
 
@@ -67,7 +61,8 @@ Outcome Recorder::call_autograd_function(Operand callable, const Operand* args, 
   PyObject* forward = function_of(find_in_class(type, kForward));
   PyObject* context_type = find_in_class(type, kContext);
   if (forward == nullptr || context_type == nullptr || !PyType_Check(context_type) ||
-      !is_default_setup(find_in_class(type, kSetup)) || endings().contains(PyFunction_GET_CODE(forward))) {
+      !is_default_setup(find_in_class(type, kSetup)) ||
+      options_.whole_functions->contains(PyFunction_GET_CODE(forward))) {
     return Outcome::Done;
   }
   PyObject* needs = PyTuple_New(n);

@@ -108,6 +108,13 @@ PyObject* Recorder::call_live_c(PyObject* callable, const Operand* args, int n, 
   return call_live(callable, args, n, kwnames);
 }
 
+PyObject* Recorder::call_live_alone(PyObject* callable, const Operand* args, int n, PyObject* kwnames) {
+  const bool had_foreign_writes = has_foreign_writes_;
+  PyObject* result = call_live_c(callable, args, n, kwnames);
+  has_foreign_writes_ = had_foreign_writes;
+  return result;
+}
+
 Outcome Recorder::call_opaque(Operand callable) {
   return stop(UnsupportedCode::OpaqueCall, "a call of " + callable_name(callable.object));
 }
@@ -531,11 +538,7 @@ Outcome Recorder::call_folded(Operand callable, const Operand* args, int n, PyOb
     return stop(UnsupportedCode::OpaqueCall,
                 "a call of " + callable_name(callable.object) + " with arguments that are known late");
   }
-  // What Python runs inside is part of a call that is not made again: what it writes (a cache, a warning that is given
-  // once) is as it will be in later calls.
-  const bool had_foreign_writes = has_foreign_writes_;
-  PyObject* result = call_live_c(callable.object, args, n, kwnames);
-  has_foreign_writes_ = had_foreign_writes;
+  PyObject* result = call_live_alone(callable.object, args, n, kwnames);
   if (result == nullptr) {
     lose("a call of " + callable_name(callable.object) + " that raised");
     return Outcome::Raised;

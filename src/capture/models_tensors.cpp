@@ -105,9 +105,7 @@ MODEL(unwrap_dead_wrappers) {
     if (host::is_tensor(element.object) && !facts_[element.id].is_meta_tainted && !know_tensor(element))
       return Outcome::Stop;
   }
-  const bool had_foreign_writes = has_foreign_writes_;
-  PyObject* result = call_live_c(callable.object, args, n, nullptr);
-  has_foreign_writes_ = had_foreign_writes;
+  PyObject* result = call_live_alone(callable.object, args, n, nullptr);
   if (result == nullptr) {
     lose("an unwrapping of tensors that raised");
     return Outcome::Raised;

@@ -66,6 +66,8 @@ struct RecorderOptions {
   int32_t max_back_edges = 1024;
   /// What took other values in earlier calls, or will: no guard fixes these sizes and ints.
   const trace::VaryingSources* varying = nullptr;
+  /// Code of autograd functions in which a recording has ended: they are taken whole. By address, never followed.
+  std::unordered_set<const void*>* whole_functions = nullptr;
   /// The function behind a compiled callable and the object bound to it (or nullptr); borrowed. False: it is none.
   bool (*unwrap_compiled)(PyObject* object, PyObject** function, PyObject** self) = nullptr;
 };
@@ -237,6 +239,9 @@ class Recorder {
   bool fix_callable(Operand callable);
   PyObject* call_live(PyObject* callable, const Operand* args, int n, PyObject* kwnames);
   /// The same of a callable in C: last_call_ran_python_ says whether that called Python code.
+  /// The same for a call that is not made again, or again as a whole: what Python inside of it writes (a cache, a
+  /// warning that is given once) is as it will be in later calls.
+  PyObject* call_live_alone(PyObject* callable, const Operand* args, int n, PyObject* kwnames);
   PyObject* call_live_c(PyObject* callable, const Operand* args, int n, PyObject* kwnames);
   void bind_arguments(Act& act);
   ValueId default_id(Operand function, PyObject* defaults, int parameter, int parameter_count);

@@ -25,9 +25,7 @@ Outcome Recorder::call_cached(Operand callable, const Operand* args, int n, PyOb
       return Outcome::Stop;
     }
   }
-  const bool had_foreign_writes = has_foreign_writes_;
-  PyObject* result = call_live_c(callable.object, args, n, kwnames);
-  has_foreign_writes_ = had_foreign_writes;
+  PyObject* result = call_live_alone(callable.object, args, n, kwnames);
   if (result == nullptr) {
     lose("a cached function that raised");
     return Outcome::Raised;

@@ -48,10 +48,10 @@ class AotRegion final : public entry::RegionRunner {
     std::shared_ptr<Variant> variant = find_variant(operands);
     if (variant == nullptr) {
       if (can_wait()) return run_live(operands, results);
-      const size_t limit = may_wait() ? SizeKey::kMaxDataSizes : SizeKey::kMaxFixedDataSizes;
-      const bool is_full = sizes_.depends_on_data() && variants_.size() >= limit;
-      if (is_full && may_wait()) return run_live(operands, results);
-      if ((is_full || evicted_ >= kMaxSizes) && !may_wait()) {
+      const bool is_full = sizes_.depends_on_data() && variants_.size() >= SizeKey::kMaxDataSizes;
+      const bool is_live = may_wait();
+      if (is_full && is_live) return run_live(operands, results);
+      if ((is_full || evicted_ >= kMaxSizes) && !is_live) {
         failures_ = kMaxFailures;
         failure_ = "it needs code for each size, and too many sizes came";
         return false;

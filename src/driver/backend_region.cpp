@@ -220,14 +220,6 @@ class BackendRegion final : public entry::RegionRunner {
   // Told once; the region runs node by node from now on. What many backends do not take is left out first.
   bool fail(const char* what) {
     has_failed_ = true;
-    if (region().has_data_sizes || region().has_gradients) {
-      PyErr_Clear();
-      context_.takes_data_sizes &= !region().has_data_sizes;
-      context_.takes_gradients &= !region().has_gradients;
-      is_asked_too_much_ = true;
-      failure_ = what;
-      return false;
-    }
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     PyErr_NormalizeException(&type, &value, &traceback);
@@ -239,6 +231,13 @@ class BackendRegion final : public entry::RegionRunner {
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(traceback);
+    if (region().has_data_sizes || region().has_gradients) {
+      PyErr_Clear();
+      context_.takes_data_sizes &= !region().has_data_sizes;
+      context_.takes_gradients &= !region().has_gradients;
+      is_asked_too_much_ = true;
+      return false;
+    }
     const std::string message = "reprise: " + context_.name + ": " + failure_ + "; PyTorch runs this part as it is";
     if (PyErr_WarnEx(PyExc_RuntimeWarning, message.c_str(), 1) < 0) PyErr_Clear();
     PyErr_Clear();

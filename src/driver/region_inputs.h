@@ -41,9 +41,9 @@ bool can_be_symbolic(PyObject* number);
 /// numbers that follow from sizes.
 class SizeKey {
  public:
-  static constexpr size_t kMaxSizes = 64;           // that code is kept for; then the one used least recently goes
-  static constexpr size_t kMaxDataSizes = 16;       // where sizes depend on data; PyTorch's kernels serve other ones
-  static constexpr size_t kMaxFixedDataSizes = 16;  // the same where they can't, and code is made at first sight
+  static constexpr size_t kMaxSizes = 64;  // that code is kept for; then the one used least recently goes
+  static constexpr size_t kMaxDataSizes =
+      16;  // where sizes depend on data; then PyTorch's kernels serve others, or it ends
 
   SizeKey(const entry::Entry& entry, const trace::Region& region);
   bool has_sizes() const { return has_sizes_; }

@@ -31,10 +31,11 @@ bool unwrap_compiled(PyObject* object, PyObject** function, PyObject** self) {
   return target.function != nullptr;
 }
 
-capture::RecorderOptions make_options(const runtime::CompileContext& context, const trace::VaryingSources& varying) {
+capture::RecorderOptions make_options(runtime::CompileContext& context, const trace::VaryingSources& varying) {
   capture::RecorderOptions options;
   if (context.has_varying_sizes()) options.varying = &varying;
   options.max_items = context.options.max_trace_items;
+  options.whole_functions = &context.whole_functions;
   options.unwrap_compiled = unwrap_compiled;
   return options;
 }
@@ -166,8 +167,14 @@ void Session::renew(runtime::CompileContext& context, runtime::PublishedEntry& p
   context.statistics.cut_groups += failing.size();
   std::vector<std::string> notes = old.region_notes;
   for (const entry::RegionStep& step : old.regions()) {
-    if (!step.runner->is_given_up() || step.runner->is_asked_too_much()) continue;
+    if (!step.runner->is_given_up()) continue;
     const trace::Region& region = old.region_plan().regions[step.region];
+    if (step.runner->is_asked_too_much()) {
+      notes.push_back(
+          "region of " + std::to_string(region.tensor_node_count) +
+          " torch calls was planned again without results of data's sizes and gradients: " + step.runner->describe());
+      continue;
+    }
     if (step.runner->has_raised_ahead()) {
       // What can't run ahead of a guard may be all right behind it.
       for (const trace::Region& other : old.region_plan().regions) {

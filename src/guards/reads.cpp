@@ -239,10 +239,8 @@ bool is_plain_callable(PyObject* callable) {
 
 // variable.get(default): looked up by identity; what is found is given as it is.
 bool is_context_read(PyObject* const* operands, size_t count) {
-  return count >= 2 && Py_IS_TYPE(operands[0], &PyMethodDescr_Type) &&
-         PyDescr_TYPE(operands[0]) == &PyContextVar_Type && PyContextVar_CheckExact(operands[1]) &&
-         PyDescr_NAME(operands[0]) != nullptr &&
-         PyUnicode_CompareWithASCIIString(PyDescr_NAME(operands[0]), "get") == 0;
+  static PyObject* const kGet = PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyContextVar_Type), "get");
+  return count >= 2 && operands[0] == kGet && PyContextVar_CheckExact(operands[1]);
 }
 
 bool is_plain_operation(NodeKind kind, PyObject* const* operands, size_t count) {

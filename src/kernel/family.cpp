@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "kernel/analysis.h"
-#include "kernel/numbering.h"
 #include "kernel/numbers.h"
 #include "kernel/rewrite_impl.h"
 #include "kernel/verify.h"
+#include "kernel/walk_impl.h"
 
 namespace reprise::kernel {
 namespace {
@@ -24,122 +24,34 @@ constexpr std::int32_t kIgnored = -2;     // differs, and no code depends on it
 constexpr std::int32_t kBounded = -3;     // the length of a local array: at most what the kernel has
 constexpr std::int64_t kSpareFactor = 4;  // local arrays are so much longer than the longest that was seen
 
-enum class Place : std::uint8_t { Count, LocalCount, Scalar, Constant, Coefficient };
-
-// A number that may depend on sizes. `id`: of the buffer, of the Const node, of the index; `term`: of a coefficient.
-struct Number {
-  Place place = Place::Count;
-  DType dtype = DType::Int64;
-  std::uint32_t id = 0;
-  std::uint32_t term = 0;
-  std::int64_t value = 0;
-  bool counts_strips = false;  // bound of a loop over strips of a longer one: it may be the same for two lengths
-};
-
 // A kernel as its structure (words that are equal in all of a family) and its numbers, in program order.
-class Reader {
- public:
-  explicit Reader(const Kernel& kernel) : kernel_(kernel), numbering_(kernel) {
-    for (std::uint32_t i = 0; i < kernel.buffers.size(); ++i) {
-      const Buffer& buffer = kernel.buffers[i];
-      add(buffer.kind).add(buffer.dtype).add(buffer.is_read).add(buffer.is_written);
-      const Place place = buffer.kind == BufferKind::Local ? Place::LocalCount : Place::Count;
-      numbers_.push_back({place, DType::Int64, i, 0, buffer.count, false});
-    }
-    add(kernel.params.size());
-    for (const DType dtype : kernel.params) add(dtype);
-    for (const LoopId body : kernel.bodies) strips_.push_back(kernel.get(body).var);
-    for (const Loop& loop : kernel.loops) {
-      for (const Term& term : kernel.get(loop.lower).terms()) strips_.push_back(term.value);
-    }
-    read_nodes(kernel.prologue);
-    for (const LoopId body : kernel.bodies) read_loop(kernel.get(body));
-  }
+struct Reading {
+  std::vector<std::uint64_t> words;
+  std::vector<Number> numbers;
 
+  explicit Reading(const Kernel& kernel) { Walk(kernel, *this).run(); }
+  void word(std::uint64_t value) { words.push_back(value); }
+  void number(const Number& number) {
+    if (number.place == Place::Scalar && number.dtype == DType::Bool)
+      return word(static_cast<std::uint64_t>(number.value));
+    numbers.push_back(number);
+  }
   base::Hash128 get_structure() const {
     base::WideHasher hasher;
-    for (const std::uint64_t word : words_) hasher.add(word);
+    for (const std::uint64_t word : words) hasher.add(word);
     return hasher.finish();
   }
-  const std::vector<std::uint64_t>& words() const { return words_; }
-  std::vector<Number> take_numbers() { return std::move(numbers_); }
-
- private:
-  template <class T>
-  Reader& add(T value) {
-    words_.push_back(static_cast<std::uint64_t>(value));
-    return *this;
-  }
-
-  void read_affine(IndexId id) {
-    add(id.is_valid());
-    if (!id.is_valid()) return;
-    const Affine& affine = kernel_.get(id);
-    add(affine.terms().size());
-    numbers_.push_back({Place::Constant, DType::Int64, id.index(), 0, affine.constant(), false});
-    for (const Term& sorted : numbering_.get_sorted_terms(affine)) {
-      add(numbering_.get(sorted.value));
-      const auto at = std::find_if(affine.terms().begin(), affine.terms().end(),
-                                   [&](const Term& term) { return term.value == sorted.value; });
-      numbers_.push_back({Place::Coefficient, DType::Int64, id.index(),
-                          static_cast<std::uint32_t>(at - affine.terms().begin()), sorted.coefficient, false});
-    }
-  }
-
-  void read_loop(const Loop& loop) {
-    add(loop.kind).add(loop.lanes).add(loop.unroll).add(loop.step).add(numbering_.get(loop.var));
-    read_affine(loop.lower);
-    const std::size_t upper = numbers_.size();
-    read_affine(loop.upper);
-    numbers_[upper].counts_strips = std::find(strips_.begin(), strips_.end(), loop.var) != strips_.end();
-    read_affine(loop.limit);
-    read_nodes(kernel_.get(loop.body));
-  }
-
-  void read_nodes(const std::vector<NodeId>& nodes) {
-    add(nodes.size());
-    for (const NodeId id : nodes) read_node(id);
-  }
-
-  void read_node(NodeId id) {
-    const Node& node = kernel_.get(id);
-    add(node.op).add(node.dtype).add(node.operand_count);
-    for (int i = 0; i < node.operand_count; ++i) add(numbering_.get(node.operands[i]));
-    switch (node.op) {
-      case ScalarOp::Const:
-        if (node.dtype == DType::Bool) {
-          add(node.payload);
-        } else {
-          numbers_.push_back(
-              {Place::Scalar, node.dtype, id.index(), 0, static_cast<std::int64_t>(node.payload), false});
-        }
-        return;
-      case ScalarOp::Load:
-      case ScalarOp::Store: {
-        const Access& access = kernel_.get_access(node);
-        add(access.buffer.index()).add(access.mode);
-        return read_affine(access.index);
-      }
-      case ScalarOp::Index:
-        return read_affine(IndexId(static_cast<std::uint32_t>(node.payload)));
-      case ScalarOp::Loop:
-        return read_loop(kernel_.get_loop(node));
-      case ScalarOp::VectorCall: {
-        const VectorCall& call = kernel_.calls[node.payload];
-        add(call.function).add(call.numerics).add(call.result.index()).add(call.operand.index());
-        return read_affine(call.count);
-      }
-      default:
-        add(node.payload);
-    }
-  }
-
-  const Kernel& kernel_;
-  Numbering numbering_;
-  std::vector<ValueId> strips_;  // variables of loops over strips, and of parallel loops
-  std::vector<std::uint64_t> words_;
-  std::vector<Number> numbers_;
 };
+
+// Variables of loops over strips of a longer loop, and of parallel loops: their counts may be the same for two lengths.
+std::vector<ValueId> list_strips(const Kernel& kernel) {
+  std::vector<ValueId> strips;
+  for (const LoopId body : kernel.bodies) strips.push_back(kernel.get(body).var);
+  for (const Loop& loop : kernel.loops) {
+    for (const Term& term : kernel.get(loop.lower).terms()) strips.push_back(term.value);
+  }
+  return strips;
+}
 
 // Strips of a loop that end where the loop ends have no limit; at most sizes the last one has. The same for all: a
 // limit.
@@ -316,6 +228,7 @@ class Generaliser {
 struct Family {
   std::vector<std::uint64_t> words;
   Kernel first;
+  std::vector<ValueId> strips;                       // of the first
   std::vector<Number> numbers;                       // of the first
   std::vector<std::vector<std::int64_t>> instances;  // numbers of each
   std::vector<std::uint64_t> sizes;                  // that it has served
@@ -370,7 +283,9 @@ struct Family {
       for (const std::vector<std::int64_t>& instance : all) values.push_back(instance[i]);
       const bool is_same =
           std::all_of(values.begin(), values.end(), [&](std::int64_t value) { return value == values[0]; });
-      if (is_same && !now[i].counts_strips) continue;
+      const bool counts_strips =
+          numbers[i].bounds.is_valid() && std::find(strips.begin(), strips.end(), numbers[i].bounds) != strips.end();
+      if (is_same && !counts_strips) continue;
       if (now[i].place == Place::Count) {
         wider[i] = kIgnored;
         continue;
@@ -409,15 +324,15 @@ class KernelFamily::Impl {
  public:
   Member adapt(const Kernel& kernel, std::uint64_t sizes, bool may_join) {
     const Kernel normal = add_limits(kernel);
-    Reader reader(normal);
-    const base::Hash128 structure = reader.get_structure();
-    const std::vector<Number> numbers = reader.take_numbers();
+    const Reading reading(normal);
+    const base::Hash128 structure = reading.get_structure();
+    const std::vector<Number>& numbers = reading.numbers;
     const std::lock_guard lock(mutex_);
     std::vector<Family>& families = families_[structure];
     Family* closest = nullptr;
     std::size_t least = 0;
     for (Family& family : families) {
-      if (family.words != reader.words()) continue;  // the same hash
+      if (family.words != reading.words) continue;  // the same hash
       if (auto words = family.find_words(numbers)) {
         if (!may_join) return {kernel, {}};
         return give(family, kernel, sizes, std::move(*words));
@@ -434,8 +349,9 @@ class KernelFamily::Impl {
     }
     if (families.size() < kMaxFamilies) {
       Family& made = families.emplace_back();
-      made.words = reader.words();
+      made.words = reading.words;
       made.first = normal;
+      made.strips = list_strips(normal);
       made.numbers = numbers;
       for (const Number& number : numbers) made.instances.resize(1), made.instances[0].push_back(number.value);
       made.groups.assign(numbers.size(), kFixed);

@@ -6,8 +6,8 @@
 #include <iterator>
 
 #include "base/check.h"
-#include "kernel/numbering.h"
 #include "kernel/numbers.h"
+#include "kernel/walk_impl.h"
 
 namespace reprise::kernel {
 namespace {
@@ -128,96 +128,23 @@ bool has_result(ScalarOp op) {
 
 namespace {
 
-// All of a kernel as words, in program order, with values numbered as print() numbers them: equal words, equal kernels.
-class Words {
- public:
-  explicit Words(const Kernel& kernel) : kernel_(kernel), numbering_(kernel) {}
+struct Words {
+  std::vector<std::uint64_t> list;
 
-  std::vector<std::uint64_t> list() {
-    add(kernel_.buffers.size());
-    for (const Buffer& buffer : kernel_.buffers) {
-      add(buffer.kind).add(buffer.dtype).add(buffer.is_read).add(buffer.is_written).add(buffer.count);
-    }
-    add(kernel_.params.size());
-    for (const DType dtype : kernel_.params) add(dtype);
-    add_nodes(kernel_.prologue);
-    add(kernel_.bodies.size());
-    for (const LoopId body : kernel_.bodies) add_loop(kernel_.get(body));
-    return std::move(words_);
-  }
-
- private:
-  template <class T>
-  Words& add(T value) {
-    words_.push_back(static_cast<std::uint64_t>(value));
-    return *this;
-  }
-
-  void add_affine(IndexId id) {
-    add(id.is_valid());
-    if (!id.is_valid()) return;
-    const Affine& affine = kernel_.get(id);
-    add(affine.constant()).add(affine.terms().size());
-    for (const Term& term : numbering_.get_sorted_terms(affine)) {
-      add(term.coefficient).add(numbering_.get(term.value));
-    }
-  }
-
-  void add_loop(const Loop& loop) {
-    add(loop.kind).add(loop.lanes).add(loop.unroll).add(loop.step).add(numbering_.get(loop.var));
-    add_affine(loop.lower);
-    add_affine(loop.upper);
-    add_affine(loop.limit);
-    add_nodes(kernel_.get(loop.body));
-  }
-
-  void add_nodes(const std::vector<NodeId>& nodes) {
-    add(nodes.size());
-    for (const NodeId id : nodes) add_node(kernel_.get(id));
-  }
-
-  void add_node(const Node& node) {
-    add(node.op).add(node.dtype).add(node.operand_count);
-    for (int i = 0; i < node.operand_count; ++i) add(numbering_.get(node.operands[i]));
-    switch (node.op) {
-      case ScalarOp::Load:
-      case ScalarOp::Store: {
-        const Access& access = kernel_.get_access(node);
-        add(access.buffer.index()).add(access.mode);
-        add_affine(access.index);
-        return;
-      }
-      case ScalarOp::Index:
-        add_affine(IndexId(static_cast<std::uint32_t>(node.payload)));
-        return;
-      case ScalarOp::Loop:
-        add_loop(kernel_.get_loop(node));
-        return;
-      case ScalarOp::VectorCall: {
-        const VectorCall& call = kernel_.calls[node.payload];
-        add(call.function).add(call.numerics).add(call.result.index()).add(call.operand.index());
-        add_affine(call.count);
-        return;
-      }
-      default:
-        add(node.payload);
-    }
-  }
-
-  const Kernel& kernel_;
-  Numbering numbering_;
-  std::vector<std::uint64_t> words_;
+  explicit Words(const Kernel& kernel) { Walk(kernel, *this).run(); }
+  void word(std::uint64_t value) { list.push_back(value); }
+  void number(const Number& number) { word(static_cast<std::uint64_t>(number.value)); }
 };
 
 }  // namespace
 
 base::Hash128 get_hash(const Kernel& kernel) {
   base::WideHasher hasher;
-  for (const std::uint64_t word : Words(kernel).list()) hasher.add(word);
+  for (const std::uint64_t word : Words(kernel).list) hasher.add(word);
   return hasher.finish();
 }
 
-bool are_equal(const Kernel& a, const Kernel& b) { return Words(a).list() == Words(b).list(); }
+bool are_equal(const Kernel& a, const Kernel& b) { return Words(a).list == Words(b).list; }
 
 std::uint64_t make_constant_bits(DType dtype, double number) {
   if (types::is_float(dtype)) return from_double(dtype, number);

@@ -75,6 +75,9 @@ void CompileContext::reset() {
   }
   for (Place* place : tops) place->reset();
   branch_count = 0;
+  takes_data_sizes = takes_gradients = true;
+  whole_functions.clear();
+  kernel_family_ = std::make_shared<kernel::KernelFamily>();
   for (const auto& [code, places] : codes_) places->forget_back_edges();
 }
 

@@ -9,7 +9,7 @@ namespace reprise::runtime {
 namespace {
 
 constexpr int kMaxDepth = 4;
-constexpr int kMaxObjects = 128;
+constexpr int kMaxObjects = 128;  // of a slot
 
 struct Search {
   int depth = 0;
@@ -55,11 +55,12 @@ int visit(PyObject* object, void* data) {
 }  // namespace
 
 bool own_finaliser(PyObject* const* slots, int count) {
-  Search search;
   for (int i = 0; i < count; i++) {
-    if (visit(slots[i], &search) != 0) break;
+    Search search;
+    visit(slots[i], &search);
+    if (search.is_found) return true;
   }
-  return search.is_found;
+  return false;
 }
 
 }  // namespace reprise::runtime

@@ -177,6 +177,7 @@ def test_a_backend_that_takes_no_such_results_gets_the_rest():
         for i in range(9):
             assert_same(tested(rnd(i, 12), rnd(i, 3)), f(rnd(i, 12), rnd(i, 3)), f"call {i}")
     assert len(refused) == 1 and taken
+    assert "planned again without results of data's sizes" in str(reprise.explain(tested).report)
     assert not any("dissolved" in text for entry in entries_of(report_of(tested)) for text in entry["regions"])
 
 

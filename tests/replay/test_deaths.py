@@ -51,6 +51,15 @@ def element_of_a_dict(x, log):
     return x
 
 
+def behind_a_long_list(x, log):
+    many = [[i] for i in range(300)]
+    o = Noted(log, "o")
+    y = x * len(many)
+    o = None  # noqa: F841
+    log.append("two")
+    return y
+
+
 def weak_callback(x, log):
     o = Plain()
     r = weakref.ref(o, lambda _: log.append("callback"))
@@ -149,6 +158,7 @@ def raised_in_the_loop(x, log):
 PROGRAMS = [
     overwritten_local,
     element_of_a_dict,
+    behind_a_long_list,
     weak_callback,
     weak_finalizer,
     class_in_the_call,

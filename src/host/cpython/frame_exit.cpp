@@ -1,6 +1,7 @@
 #include "host/cpython/frame_exit.h"
 
 #include "host/cpython/hook.h"
+#include "host/cpython/pending_exception.h"
 #include "host/cpython/private_api.h"
 
 namespace reprise::host {
@@ -97,15 +98,12 @@ bool closes_at_once(Frame* frame) {
   PyCodeObject* code = get_code(frame);
   const CodeInfo* info = get_code_info(code);
   int32_t unit = get_current_unit(frame);
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  const PendingException pending;  // classes are looked up
   Handler handler;
   while (unit >= 0 && find_handler(code, unit, &handler)) {
     const int32_t index = info != nullptr ? info->find_index(handler.unit) : -1;
     unit = index < 0 || handler.unit <= unit ? -1 : find_passing_raise(frame, *info, index);
   }
-  PyErr_Clear();
-  PyErr_Restore(type, value, traceback);
   return unit >= 0;
 }
 
