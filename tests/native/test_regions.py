@@ -279,3 +279,43 @@ def test_a_parameter_made_in_a_region_is_one():
         ours, eagers = compiled(x), program(x)
         assert ours[:2] == eagers[:2] == ("Parameter", "Parameter")
         torch.testing.assert_close(ours[2:], eagers[2:])
+
+
+def check_sharing(function, *, planned_again):
+    """Compares outputs, and which of them share memory, with eager's; nothing is dissolved."""
+    compiled = compile_native(function)
+    for i in range(4):
+        x, weight = torch.randn(4, 6), torch.randn(6, 6, requires_grad=i > 1)
+        want, got = function(x, weight), compiled(x, weight)
+        for a, b in zip(want, got, strict=True):
+            torch.testing.assert_close(b, a)
+            assert b.stride() == a.stride() and b.storage_offset() == a.storage_offset()
+        memory = [[t.untyped_storage().data_ptr() for t in outputs] for outputs in (want, got)]
+        assert [row.index(p) for row in memory[:1] for p in row] == [row.index(p) for row in memory[1:] for p in row]
+        if weight.requires_grad:
+            grads = []
+            for outputs in (want, got):
+                grads += torch.autograd.grad(sum((t * t).sum() for t in outputs if t.requires_grad), weight)
+            torch.testing.assert_close(*grads)
+    report = reprise.explain(compiled)(x, weight)
+    assert report.counters["dissolved_regions"] == 0
+    assert report.counters["recordings"] == 2 and report.counters["side_exits"] == (2 if planned_again else 0)
+    assert ("planned again without" in str(report)) == planned_again
+
+
+def test_outputs_that_repeat_elements_of_another_output():
+    """An expanded row has more elements than what it is a row of, and lies inside of it."""
+
+    def program(x, weight):
+        edges = (x @ weight).relu()
+        return edges[0].view(-1, 1).expand(-1, 9), edges, edges.reshape(-1).unfold(0, 3, 1), edges[1]
+
+    check_sharing(program, planned_again=False)
+
+
+def test_outputs_that_share_some_elements_leave_the_region_without_its_rest():
+    def program(x, weight):
+        tokens = (x @ weight).relu()
+        return tokens[:, :-1], tokens[:, 1:], (tokens * 2).sum()
+
+    check_sharing(program, planned_again=True)
