@@ -239,7 +239,8 @@ def _show_error(error):
 
 
 _REFUSAL = re.compile(
-    r"was dissolved: (.*)|planned again without \d+ of them: (.*)|(a kernel could not be compiled: .*)|calls: (?!a graph|made by|native)(.*)"
+    r"was dissolved: (.*)|planned again without \d+ of them: (.*)"
+    r"|(a kernel could not be compiled: .*)|calls: (?!a graph|made by|native)(.*)"
 )
 
 
