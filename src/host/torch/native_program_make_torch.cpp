@@ -131,6 +131,7 @@ class Maker {
       step.position = StoragePosition::of(*op, made_.slots[static_cast<size_t>(arguments[0].number)].offset);
     }
     if (uses_onednn_ && is_product(source, arguments)) step.product = find_onednn_product();
+    step.fill = find_random_fill(source.op);
   }
 
   // --- products by oneDNN

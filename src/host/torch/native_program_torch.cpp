@@ -192,7 +192,7 @@ class Runner {
     }
     step.position.move(stack.data());
     if (step.product != nullptr && multiply(step)) return;
-    step.handle->callBoxed(&stack);
+    if (step.fill == nullptr || !step.fill(stack)) step.handle->callBoxed(&stack);
     size_t next = 0;
     for (size_t r = 0; r < step.is_list.size() && next < step.results.size(); r++) {
       if (step.is_list[r] == 0) {
