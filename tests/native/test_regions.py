@@ -319,3 +319,21 @@ def test_outputs_that_share_some_elements_leave_the_region_without_its_rest():
         return tokens[:, :-1], tokens[:, 1:], (tokens * 2).sum()
 
     check_sharing(program, planned_again=True)
+
+
+def test_library_calls_do_not_copy_the_memory_around_their_arguments():
+    """PyTorch's diagonal_scatter copies the storage of its argument, which between kernels is that of all temporaries."""
+
+    def program(x, diagonal):
+        wide = torch.cat([x.exp(), x.relu(), x.sin(), x.cos(), x.tanh(), x.abs()])  # is needed to the end
+        corner = (wide[:4, :4] * 2).contiguous().sigmoid()
+        return torch.diagonal_scatter(corner, diagonal).sum() + wide.sum()
+
+    compiled = compile_native(program)
+    x, diagonal = torch.randn(64, 64), torch.randn(4)
+    for _ in range(4):
+        torch.testing.assert_close(compiled(x, diagonal), program(x, diagonal))
+    with torch.profiler.profile(record_shapes=True) as profile:
+        compiled(x, diagonal)
+    copies = [e.input_shapes[0] for e in profile.events() if e.name == "aten::copy_"]
+    assert copies and all(sizes in ([4], [16], [4, 4]) for sizes in copies), copies

@@ -461,6 +461,8 @@ def make_others(generator):
             yield "avg_pool2d", (x, [2, 3], [], [1, 0], True, False, 5)
         yield "constant_pad_nd", (new((3, 4), dtype), [1, 2, 0, -1], 0.5)
         yield "slice_scatter", (new((3, 6), dtype), new((3, 2), dtype), 1, 2, 4, 1)
+        yield "slice_scatter", (new((7, 6), dtype), new((3, 6), dtype), 0, 1, 1 << 62, 2)
+        yield "slice_scatter", (new((3, 70), dtype), new((3, 21), dtype), 1, 3, -5, 3)
         yield "select_scatter", (new((3, 6), dtype), new((6,), dtype), 0, -1)
         yield "cat", ([new((3, 4), dtype), new((3, 2), dtype), new((3, 5), dtype)], 1)
         yield "cat", ([new((3, 4), dtype), new((1, 4), dtype)], 0)

@@ -62,6 +62,7 @@ struct NativeStep {
   ScalarOp scalar_op = ScalarOp::Item;
   std::vector<Loader> arguments;
   StoragePosition position;
+  bool copies_storage = false;        // PyTorch's function copies all memory that its first argument is in
   ProductFunction product = nullptr;  // instead of the handle: a matrix product by oneDNN
   FillFunction fill = nullptr;        // in front of the handle: random numbers many at a time
   std::vector<int32_t> results;       // -1: not needed. Return: -1: None
