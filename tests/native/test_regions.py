@@ -322,7 +322,7 @@ def test_outputs_that_share_some_elements_leave_the_region_without_its_rest():
 
 
 def test_library_calls_do_not_copy_the_memory_around_their_arguments():
-    """PyTorch's diagonal_scatter copies the storage of its argument, which between kernels is that of all temporaries."""
+    """PyTorch's diagonal_scatter copies the storage of its argument: here that of all temporaries."""
 
     def program(x, diagonal):
         wide = torch.cat([x.exp(), x.relu(), x.sin(), x.cos(), x.tanh(), x.abs()])  # is needed to the end
