@@ -205,6 +205,7 @@ class Recorder {
   Outcome get_tensor_attribute(Operand o, PyObject* name, PyObject* descriptor, Operand* out);
   Outcome bind_descriptor(PyObject* descriptor, Operand o, Operand* out, Operand* self, bool* handled);
   Outcome set_attribute(Operand o, PyObject* name, Operand value, bool use_hooks = true);
+  bool know_gradient_at_entry(Operand o, PyObject* name, PyObject* descriptor, PyObject* gradient);
   Outcome set_tensor_attribute(Operand o, PyObject* name, Operand value);
   Outcome read_slot(PyObject* descriptor, Operand o, Operand* out);
 
@@ -406,7 +407,9 @@ class Recorder {
   bool any_varies_ = false;          // there is a value with Value::varies
   std::vector<Operand> resized_;     // tensors whose sizes were written; the objects may have died
   std::unordered_map<uint64_t, ValueId> sizes_;  // by tensor and read
+  bool has_tensor_writes_ = false;               // a call of the trace may have written to a tensor
   bool grads_written_ = false;                   // .grad of leaves is no longer a function of the entry state
+  std::unordered_set<void*> reached_leaves_;     // tensor_impl() of those that it wrote
   bool exception_is_recorded_ = false;
   int32_t raise_snapshot_ = -1;
   uint64_t start_dict_version_ = 0;

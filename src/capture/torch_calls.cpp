@@ -9,6 +9,7 @@
 #include "capture/type_facts.h"
 #include "capture/type_names.h"
 #include "host/torch/callables.h"
+#include "host/torch/leaves.h"
 #include "host/torch/tensor.h"
 
 namespace reprise::capture {
@@ -79,6 +80,23 @@ bool may_be_argument(PyObject* tensor, const Operand* args, int n) {
       PyObject* element = PySequence_Fast_ITEMS(o)[k];
       if (element == tensor || PyTuple_Check(element) || PyList_Check(element)) return true;
     }
+  }
+  return false;
+}
+
+/// Does a call of run_backward write `.grad` of leaves? That of torch.autograd.grad does not.
+bool accumulates_gradients(const Operand* args, int n, PyObject* kwnames) {
+  const Py_ssize_t count = kwnames == nullptr ? 0 : PyTuple_GET_SIZE(kwnames);
+  for (Py_ssize_t i = 0; i < count; i++) {
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), "accumulate_grad") == 0)
+      return args[n - count + i].object != Py_False;
+  }
+  return true;
+}
+
+bool has_name(PyObject* names, const char* name) {
+  for (Py_ssize_t i = 0; names != nullptr && i < PyTuple_GET_SIZE(names); i++) {
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, i), name) == 0) return true;
   }
   return false;
 }
@@ -309,6 +327,9 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
   if (kind == host::TorchCallableKind::MutatesMetadata && n > 0 && may_be_another(args[0])) {
     return stop("new sizes of a tensor that is or is not another one, as strides decide");
   }
+  const bool writes_gradients = kind == host::TorchCallableKind::Backward && accumulates_gradients(args, n, kwnames);
+  host::LeavesOfGraph leaves;
+  for (int i = 0; writes_gradients && i < n && leaves.is_empty(); i++) leaves = host::LeavesOfGraph(args[i].object);
   PyObject* result = call_live_c(callable.object, args, n, kwnames);
   const bool saw_callback = last_call_ran_python_;
   if (result == nullptr) {
@@ -376,7 +397,14 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
     facts_[args[0].id].is_meta_known = true;
     if (out->object == args[0].object) out->id = args[0].id;
   }
-  if (kind == Kind::Backward) grads_written_ = true;
+  if (kind == Kind::Tensor || kind == Kind::DataDependent || kind == Kind::MutatesMetadata) {
+    const host::CallEffects effects = host::find_effects(info);
+    has_tensor_writes_ |= !effects.is_known || effects.writes_first || has_name(kwnames, "out");
+  }
+  if (kind == Kind::Backward && (saw_callback || writes_gradients)) {
+    grads_written_ = true;
+    leaves.add_written(&reached_leaves_);
+  }
   if (saw_callback) forget_after_callback();
   return outcome;
 }
