@@ -279,3 +279,23 @@ def test_a_parameter_made_in_a_region_is_one():
         ours, eagers = compiled(x), program(x)
         assert ours[:2] == eagers[:2] == ("Parameter", "Parameter")
         torch.testing.assert_close(ours[2:], eagers[2:])
+
+
+def test_how_far_inputs_over_one_storage_lie_apart_is_a_fact():
+    """With open sizes nothing else says so; one is written, so it matters which elements the other one shares."""
+
+    def f(x, y):
+        x.add_(1)
+        y.mul_(2)
+        return x + y
+
+    compiled = reprise.compile(f, dynamic=True)
+    for i, distance in enumerate([0, 0, 0, 2, 2, 0, 1]):
+        found = []
+        for function in (f, compiled):
+            base = torch.arange(16.0) + i
+            x = base[:4]
+            y = x if distance == 0 else base[distance : distance + 4]
+            found.append((function(x, y), base))
+        for got, want in zip(*found):
+            assert torch.equal(got, want)

@@ -40,7 +40,7 @@ bool has_new_history(const at::Tensor& tensor) {
 
 InputIdentity identify_input(PyObject* object) {
   const at::Tensor& tensor = THPVariable_Unpack(object);
-  return {tensor.storage().unsafeGetStorageImpl(), tensor.is_leaf(), tensor.is_view()};
+  return {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), tensor.is_leaf(), tensor.is_view()};
 }
 
 TraceInput describe_input(PyObject* object) {
