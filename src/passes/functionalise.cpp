@@ -11,6 +11,7 @@
 #include "passes/functionalise.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <vector>
 
 #include "passes/functionalise_impl.h"
@@ -43,11 +44,60 @@ class Functionaliser : private Memory {
       show(node.outs[0], read(state(node.outs[0]).parent));
       return;
     }
-    const std::span<const Arg> args = graph::map_values(context_, node.args, [&](ValueId id) { return read(id); });
-    if (node.mut == 0) {
-      add_plain(index, args);
+    if (node.mut != 0 && is_entangled(node)) {
+      add_one_by_one(node);
+    } else if (node.mut == 0) {
+      add_plain(index, read_all(node.args));
     } else {
-      add_writing(node, args);
+      add_writing(node, read_all(node.args));
+    }
+  }
+
+  std::span<const Arg> read_all(std::span<const Arg> args) {
+    return graph::map_values(context_, args, [&](ValueId id) { return read(id); });
+  }
+
+  // A list of tensors is written, and an element's memory is also that of something else than its own operands: PyTorch
+  // goes through the lists in order, so what is written first is read by what comes behind it.
+  bool is_entangled(const Node& node) const {
+    if (node.mut != 1 || node.args.empty() || !node.args[0].is_list()) return false;
+    const std::span<const Arg> written = node.args[0].get_list();
+    std::unordered_map<std::uint32_t, std::size_t> places;  // of the written elements, by memory
+    const auto memory_of = [&](const Arg& arg) {
+      return arg.is_value() && has_storage(arg.get_value()) ? old_.get_meta(arg.get_value()).storage.index() : kNoNode;
+    };
+    for (std::size_t i = 0; i < written.size(); ++i) {
+      if (memory_of(written[i]) != kNoNode && !places.emplace(memory_of(written[i]), i).second) return true;
+    }
+    for (const Arg& arg : node.args) {
+      if (!arg.is_list()) {
+        if (places.contains(memory_of(arg))) return true;
+        continue;
+      }
+      const std::span<const Arg> elements = arg.get_list();
+      for (std::size_t i = 0; i < elements.size(); ++i) {
+        const auto found = places.find(memory_of(elements[i]));
+        if (found != places.end() && found->second != i) return true;
+      }
+    }
+    return false;
+  }
+
+  // op_([a, b], [c, d], n) -> op_([a], [c], n), op_([b], [d], n)
+  void add_one_by_one(const Node& node) {
+    const std::size_t count = node.args[0].get_list().size();
+    for (const Arg& arg : node.args) {
+      if (arg.is_list() && arg.get_list().size() != count) refuse("lists that share memory, of several lengths");
+    }
+    if (!node.returns.empty()) refuse("lists that share memory, of an op with results");
+    for (std::size_t i = 0; i < count; ++i) {
+      std::vector<Arg> args;
+      for (const Arg& arg : node.args) {
+        args.push_back(arg.is_list() ? context_.make_list(arg.get_list().subspan(i, 1)) : arg);
+      }
+      Node one = node;
+      one.args = context_.arena().copy(std::span<const Arg>(args));
+      add_writing(one, read_all(one.args));
     }
   }
 

@@ -299,3 +299,33 @@ def test_how_far_inputs_over_one_storage_lie_apart_is_a_fact():
             found.append((function(x, y), base))
         for got, want in zip(*found):
             assert torch.equal(got, want)
+
+
+def shared_twice(x):
+    torch._foreach_add_([x, x], [x.flip(0), x])
+    return x
+
+
+def shared_by_views(x):
+    torch._foreach_add_([x[0], x[1]], [x[1], x[0]], alpha=2)
+    torch._foreach_mul_([x[0], x[0]], [2.0, 3.0])
+    return x
+
+
+def shared_by_new_memory(x):
+    y = x * 1
+    torch._foreach_addcmul_([y, y.view(-1)], [x, y.view(-1)], [y, y.view(-1)])
+    torch._foreach_copy_([y[0], y[1]], [y[1], y[0]])
+    return y
+
+
+@pytest.mark.parametrize("f", [shared_twice, shared_by_views, shared_by_new_memory])
+def test_lists_that_share_memory_are_written_in_order(f, capfd):
+    compiled = compile_native(f)
+    for i in range(4):
+        x = torch.arange(12.0).reshape(3, 4) + i
+        y = x.clone()
+        assert torch.equal(compiled(x), f(y))
+        assert torch.equal(x, y)
+    assert reprise.explain(compiled)(x).counters["failed_checks"] == 0
+    assert "native code is not used" not in capfd.readouterr().err
