@@ -299,9 +299,12 @@ class Functionaliser : private Memory {
       output.value = output.kind == graph::OutputKind::Value ? read(id) : ValueId();
       new_.outputs.push_back(output);
     }
-    // An object that is a view and stands twice: the second one is another view object of the same kind.
-    for (graph::Output& output : new_.outputs) {
-      if (output.kind != graph::OutputKind::SameOutput) continue;
+    // A view that stands twice in a recorded graph is two views; where the recording says that both are one object,
+    // one.
+    for (std::size_t i = 0; i < new_.outputs.size(); ++i) {
+      graph::Output& output = new_.outputs[i];
+      if (output.kind != graph::OutputKind::SameOutput || old_.outputs[i].kind == graph::OutputKind::SameOutput)
+        continue;
       const graph::Output& first = new_.outputs[output.index];
       if (first.kind != graph::OutputKind::Value) output = first;
     }

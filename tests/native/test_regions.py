@@ -329,3 +329,24 @@ def test_lists_that_share_memory_are_written_in_order(f, capfd):
         assert torch.equal(x, y)
     assert reprise.explain(compiled)(x).counters["failed_checks"] == 0
     assert "native code is not used" not in capfd.readouterr().err
+
+
+def test_a_view_that_is_given_twice_is_one_object():
+    def of_input(x):
+        v = x[1:]
+        w = v.add_(1)
+        return v, w, v is w, x[1:] is v
+
+    def of_result(x):
+        y = x * 2
+        v = y[1:]
+        w = v.mul_(3)
+        return y, v, w, v is w
+
+    for f in (of_input, of_result):
+        compiled = compile_native(f)
+        for i in range(4):
+            x = torch.arange(3.0, requires_grad=i % 2 == 1) * 1
+            *_, v, w, is_same, last = compiled(x) if f is of_input else (*compiled(x), False)
+            assert v is w and is_same and not last
+            assert torch.equal(v, f(torch.arange(3.0))[-2 if f is of_result else 0])
