@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "passes/functionalise_impl.h"
+#include "passes/rewriter.h"
 
 namespace reprise::passes {
 
@@ -169,6 +170,7 @@ class Functionaliser : private Memory {
       ValueId target;  // recorded
       ValueId contents;
     };
+    check_overlaps(node);
     std::vector<Write> writes;
     std::vector<ValueId> new_values;
     std::vector<ValueId> outs(node.outs.begin(), node.outs.end());
@@ -204,6 +206,40 @@ class Functionaliser : private Memory {
     added.new_values = new_values;
     new_.add_node(added);
     for (const Write& done : writes) write(done.target, done.contents);
+  }
+
+  // What PyTorch refuses to do: a write to elements that lie in one place, or that the op reads as others. It is left
+  // to PyTorch to say so.
+  void check_overlaps(const Node& node) {
+    sym::Context& symbols = context_.symbols();
+    for (std::size_t i = 0; i < node.args.size() && i < 64; ++i) {
+      if ((node.mut >> i & 1) == 0) continue;
+      graph::for_each_value(node.args[i], [&](ValueId written) {
+        if (!has_storage(written)) return;
+        const TensorMeta& target = old_.get_meta(written);
+        for (std::size_t k = 0; k < target.sizes().size(); ++k) {
+          if (sym::is_yes(symbols.is_equal(target.strides()[k], 0)) && sym::is_yes(symbols.is_less(1, target.sizes()[k])))
+            refuse("a write to elements that lie in one place");
+        }
+        graph::for_each_use(node, [&](ValueId used) {
+          const bool is_other = used != written && has_storage(used) && old_.get_meta(used).storage == target.storage;
+          if (is_other && is_shifted(target, old_.get_meta(used)))
+            refuse("a write to memory that the operation reads at other places");
+        });
+      });
+    }
+  }
+
+  // Two tensors without gaps that share elements, and not each with its own.
+  bool is_shifted(const TensorMeta& a, const TensorMeta& b) {
+    sym::Context& symbols = context_.symbols();
+    const auto has_gaps = [&](const TensorMeta& meta) {
+      return !sym::is_yes(symbols.is_equal(get_extent(meta), symbols.add(meta.offset, symbols.product(meta.sizes()))));
+    };
+    if (has_gaps(a) || has_gaps(b) || !sym::is_yes(symbols.is_less(a.offset, get_extent(b))) ||
+        !sym::is_yes(symbols.is_less(b.offset, get_extent(a))))
+      return false;
+    return !sym::is_yes(symbols.is_equal(a.offset, b.offset)) || !is_same_layout(a, b);
   }
 
   static bool is_source_or_known(const Node& node, ValueId out) {

@@ -350,3 +350,32 @@ def test_a_view_that_is_given_twice_is_one_object():
             *_, v, w, is_same, last = compiled(x) if f is of_input else (*compiled(x), False)
             assert v is w and is_same and not last
             assert torch.equal(v, f(torch.arange(3.0))[-2 if f is of_result else 0])
+
+
+def test_writes_that_pytorch_refuses_are_refused():
+    """Recorded with arguments that share nothing, called with some whose elements the write also reads, or repeats."""
+
+    def shifted(x, y):
+        return x.copy_(y[0]), x + y
+
+    def repeated(x, y):
+        return x.add_(y.sum()), y + 1
+
+    def outcome(program, x, y):
+        try:
+            return program(x, y)
+        except RuntimeError as error:
+            return str(error)
+
+    for f, dynamic in ((shifted, None), (repeated, True)):
+        compiled = reprise.compile(f, dynamic=dynamic)
+        for i, is_odd in enumerate([False, False, False, True, True, False]):
+            found = []
+            for program in (f, compiled):
+                x = torch.arange(16.0).reshape(4, 4) + i
+                y = x if is_odd and f is shifted else x + 1
+                written = x[0].expand(4, 4) if is_odd and f is repeated else x
+                found.append((outcome(program, written, y), x))
+            (want, before), (got, after) = found
+            assert torch.equal(before, after)
+            assert got == want if is_odd else all(map(torch.equal, got, want))
