@@ -167,6 +167,7 @@ class Recorder {
   HeapObject* new_object(ValueId id);
   /// Reads of this object are sound only if it differs from all objects that were written so far.
   bool check_effects(HeapObject* object);
+  bool check_different(HeapObject* object, const std::vector<HeapObject*>& targets, uint32_t& seen);
   void note_effect(HeapObject* object);
   HeapObject* instance_dict_of(Operand o, PyObject** dict);
   /// Reads `dict[key]`; out->object nullptr: absent (a fact). The result is borrowed.
@@ -266,6 +267,7 @@ class Recorder {
   /// A number or a tuple of numbers that a computation on tensors gave, or that was computed of such.
   void note_resized(Operand tensor);
   bool may_be_another(Operand tensor) const;
+  bool know_not_reshaped(Operand tensor);
   bool may_be_resized(Operand tensor) const;
   bool may_be_made_of(ValueId id, ValueId source) const;
   bool depends_on_data(ValueId id, int depth = 0) const;
@@ -406,6 +408,7 @@ class Recorder {
   bool has_outer_graph_ = false;     // tensors may hang on graphs that the trace did not see
   bool any_varies_ = false;          // there is a value with Value::varies
   std::vector<Operand> resized_;     // tensors whose sizes were written; the objects may have died
+  std::vector<HeapObject*> reshaped_;            // those of them that calls wrote (`t.unsqueeze_(0)`)
   std::unordered_map<uint64_t, ValueId> sizes_;  // by tensor and read
   bool has_tensor_writes_ = false;               // a call of the trace may have written to a tensor
   bool grads_written_ = false;                   // .grad of leaves is no longer a function of the entry state

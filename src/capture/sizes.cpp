@@ -134,6 +134,13 @@ void Recorder::note_resized(Operand tensor) {
   sizes_.clear();
 }
 
+// What is known of a tensor is void if it is one that a call of the trace has given other sizes: it is none of those.
+bool Recorder::know_not_reshaped(Operand tensor) {
+  if (reshaped_.empty()) return true;
+  HeapObject* object = heap_of(tensor);
+  return object != nullptr && check_different(object, reshaped_, object->reshapes_seen);
+}
+
 // Could it be one of the tensors whose sizes were written, in this call or in another one? A call may return its
 // argument at other sizes (`t.contiguous()`).
 bool Recorder::may_be_resized(Operand tensor) const {

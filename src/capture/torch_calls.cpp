@@ -327,6 +327,11 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
   if (kind == host::TorchCallableKind::MutatesMetadata && n > 0 && may_be_another(args[0])) {
     return stop("new sizes of a tensor that is or is not another one, as strides decide");
   }
+  HeapObject* reshaped = nullptr;
+  if (kind == host::TorchCallableKind::MutatesMetadata && n > 0 && host::is_tensor(args[0].object)) {
+    reshaped = heap_of(args[0]);
+    if (reshaped == nullptr) return stop("new sizes of a tensor of unknown origin");
+  }
   const bool writes_gradients = kind == host::TorchCallableKind::Backward && accumulates_gradients(args, n, kwnames);
   host::LeavesOfGraph leaves;
   for (int i = 0; writes_gradients && i < n && leaves.is_empty(); i++) leaves = host::LeavesOfGraph(args[i].object);
@@ -392,6 +397,7 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
     }
   }
   if (kind == Kind::MutatesMetadata && n > 0) note_resized(args[0]);
+  if (reshaped != nullptr && !reshaped->is_created) reshaped_.push_back(reshaped);
   if (kind == Kind::MutatesMetadata && n > 0 && args[0].id >= 0 && active_) {
     // What follows from the arguments' metadata still follows; only a pre fact must not be used for the new state.
     facts_[args[0].id].is_meta_known = true;

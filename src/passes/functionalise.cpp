@@ -218,7 +218,8 @@ class Functionaliser : private Memory {
         if (!has_storage(written)) return;
         const TensorMeta& target = old_.get_meta(written);
         for (std::size_t k = 0; k < target.sizes().size(); ++k) {
-          if (sym::is_yes(symbols.is_equal(target.strides()[k], 0)) && sym::is_yes(symbols.is_less(1, target.sizes()[k])))
+          if (sym::is_yes(symbols.is_equal(target.strides()[k], 0)) &&
+              sym::is_yes(symbols.is_less(1, target.sizes()[k])))
             refuse("a write to elements that lie in one place");
         }
         graph::for_each_use(node, [&](ValueId used) {
