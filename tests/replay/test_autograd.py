@@ -629,3 +629,32 @@ def test_gradients_of_batches_of_tangents():
         return torch.autograd.functional.jacobian(lambda a: (a * y).exp(), x, vectorize=True)
 
     check_function(g, LEAVES)
+
+
+def test_a_view_has_the_history_of_a_later_write_to_its_base():
+    def whole(x):
+        z = torch.zeros(3, 3)
+        v = z[0]
+        z.add_(x)
+        return v
+
+    def part(x):
+        z = torch.zeros(3, 3)
+        v, w = z[0], z[1]
+        v.add_(x)
+        return w * 2, z
+
+    def both(x):
+        z = torch.zeros(3, 3)
+        w = z[1]
+        z[1] = x
+        return w, w.requires_grad, w.is_leaf, w.grad_fn is None
+
+    def of_argument(x, y):
+        v = y[0]
+        y.add_(x)
+        return v.sin()
+
+    for f in (whole, part, both):
+        check_function(f, vectors(4, grad=True), grads=True)
+    check_function(of_argument, [call(rnd(i, 3, grad=True), rnd(i + 9, 3, 3)) for i in range(4)], grads=True)

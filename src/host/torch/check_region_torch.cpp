@@ -288,7 +288,7 @@ class Checker {
       const at::NoGradGuard no_grad;
       for (PyObject* object : objects) {
         const at::Tensor& output = THPVariable_Unpack(object);
-        if (!output.requires_grad() || output.is_leaf()) continue;
+        if (!output.requires_grad() || is_leaf_now(output)) continue;
         roots.push_back(torch::autograd::impl::gradient_edge(output));
         tangents.push_back(make_tangent(output));
       }

@@ -167,7 +167,7 @@ class RegionNode : public Node {
     const RegionPlan& plan = code_->plan();
     is_kept_.assign(inputs.size(), 0);
     for (size_t i = 0; i < inputs.size(); i++) {
-      const bool is_held = inputs[i].requires_grad() && inputs[i].is_leaf();
+      const bool is_held = inputs[i].requires_grad() && is_leaf_now(inputs[i]);
       is_kept_[i] = plan.uses[i].is_needed && !is_held && saved_place_of_input_[i] < 0;
     }
     for (const RegionEffect& effect : plan.effects) is_kept_[effect.input] = 0;
@@ -420,7 +420,7 @@ class RegionCall {
     switch (effect.kind) {
       case RegionEffect::Kind::Copy:
       case RegionEffect::Kind::Resize: {
-        TORCH_CHECK(!(needs_node && is_differentiable(effect.input) && input.is_leaf() && input.requires_grad()),
+        TORCH_CHECK(!(needs_node && is_differentiable(effect.input) && is_leaf_now(input) && input.requires_grad()),
                     "a leaf Variable that requires grad is being used in an in-place operation.");
         if (is_done(effect)) break;
         const at::AutoDispatchBelowADInplaceOrView below;
