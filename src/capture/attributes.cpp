@@ -642,8 +642,7 @@ Outcome Recorder::get_tensor_attribute(Operand o, PyObject* name, PyObject* desc
   }
   const bool is_grad = name == names().grad || PyUnicode_CompareWithASCIIString(name, "_grad") == 0;
   const bool is_written = grads_written_ && is_grad;
-  // What in-place operations change: `_version`, `grad_fn`. The trace does not know which tensors they reach.
-  const bool is_changed = has_tensor_writes_ && kind == host::TensorAttributeKind::HeapState && !is_grad;
+  const bool is_changed = !is_grad && written_storages_.contains(host::tensor_storage(o.object));
   bool is_state = kind == host::TensorAttributeKind::HeapState && is_plain;
   if (is_state && !is_written && !is_changed && is_pre(o.id) && !had_callbacks_) {
     // A function of the entry state, unless the trace has stored it.
@@ -721,7 +720,7 @@ Outcome Recorder::set_tensor_attribute(Operand o, PyObject* name, Operand value)
   }
   CCall bracket(*this);
   emit(NodeKind::TensorSetAttribute, {o.id, value.id}, name);
-  has_tensor_writes_ |= name != names().grad;
+  if (name != names().grad) note_written(o.object);
   if (PyObject_SetAttr(o.object, name, value.object) < 0) {
     lose("a tensor attribute that raised");
     return Outcome::Raised;

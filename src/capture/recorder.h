@@ -268,6 +268,7 @@ class Recorder {
   void note_resized(Operand tensor);
   bool may_be_another(Operand tensor) const;
   bool know_not_reshaped(Operand tensor);
+  void note_written(PyObject* tensors);
   bool may_be_resized(Operand tensor) const;
   bool may_be_made_of(ValueId id, ValueId source) const;
   bool depends_on_data(ValueId id, int depth = 0) const;
@@ -410,7 +411,7 @@ class Recorder {
   std::vector<Operand> resized_;     // tensors whose sizes were written; the objects may have died
   std::vector<HeapObject*> reshaped_;            // those of them that calls wrote (`t.unsqueeze_(0)`)
   std::unordered_map<uint64_t, ValueId> sizes_;  // by tensor and read
-  bool has_tensor_writes_ = false;               // a call of the trace may have written to a tensor
+  std::unordered_set<void*> written_storages_;   // of tensors that the trace may have written to
   bool grads_written_ = false;                   // .grad of leaves is no longer a function of the entry state
   std::unordered_set<void*> reached_leaves_;     // tensor_impl() of those that it wrote
   bool exception_is_recorded_ = false;

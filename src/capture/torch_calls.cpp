@@ -328,9 +328,12 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
     return stop("new sizes of a tensor that is or is not another one, as strides decide");
   }
   HeapObject* reshaped = nullptr;
-  if (kind == host::TorchCallableKind::MutatesMetadata && n > 0 && host::is_tensor(args[0].object)) {
+  host::TensorMetaRef shape_before;
+  if (kind == host::TorchCallableKind::MutatesMetadata && n > 0 && host::is_tensor(args[0].object) &&
+      is_pre(args[0].id)) {
     reshaped = heap_of(args[0]);
     if (reshaped == nullptr) return stop("new sizes of a tensor of unknown origin");
+    shape_before = host::make_tensor_meta(args[0].object);
   }
   const bool writes_gradients = kind == host::TorchCallableKind::Backward && accumulates_gradients(args, n, kwnames);
   host::LeavesOfGraph leaves;
@@ -397,7 +400,7 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
     }
   }
   if (kind == Kind::MutatesMetadata && n > 0) note_resized(args[0]);
-  if (reshaped != nullptr && !reshaped->is_created) reshaped_.push_back(reshaped);
+  if (reshaped != nullptr && !(*host::make_tensor_meta(args[0].object) == *shape_before)) reshaped_.push_back(reshaped);
   if (kind == Kind::MutatesMetadata && n > 0 && args[0].id >= 0 && active_) {
     // What follows from the arguments' metadata still follows; only a pre fact must not be used for the new state.
     facts_[args[0].id].is_meta_known = true;
@@ -405,7 +408,8 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
   }
   if (kind == Kind::Tensor || kind == Kind::DataDependent || kind == Kind::MutatesMetadata) {
     const host::CallEffects effects = host::find_effects(info);
-    has_tensor_writes_ |= !effects.is_known || effects.writes_first || has_name(kwnames, "out");
+    const bool writes_any = !effects.is_known || has_name(kwnames, "out");
+    for (int i = 0; i < n && (writes_any || (effects.writes_first && i == 0)); i++) note_written(args[i].object);
   }
   if (kind == Kind::Backward && (saw_callback || writes_gradients)) {
     grads_written_ = true;
