@@ -661,7 +661,9 @@ Outcome Recorder::get_tensor_attribute(Operand o, PyObject* name, PyObject* desc
     return Outcome::Done;
   }
   ValueId operands[] = {o.id};
-  if (!is_plain) know_tensor(o);
+  // `x.T`, `x.real`: what the result is follows from what the tensor is, as with a call.
+  const bool is_view = kind == host::TensorAttributeKind::Tensor;
+  if (is_view ? !prepare_torch_argument(o, false) : !is_plain && !know_tensor(o)) return Outcome::Stop;
   PyObject* value =
       Py_TYPE(descriptor)->tp_descr_get(descriptor, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object)));
   if (value == nullptr) {
