@@ -323,6 +323,7 @@ class Recorder {
   Outcome next_of_generator(Operand generator, Operand* out, PyObject** stop_value);
   Outcome next_of_builtin(Operand iterator, bool has_next, Operand* out);
   Outcome next_of_filter(Operand iterator, const IteratorState& state, Operand* out, PyObject** stop_value);
+  Outcome make_source(Operand iterable, Operand* out);
   Outcome all_elements(Operand iterable, std::vector<Operand>* out);
   Operand new_iterator(PyObject* stolen, std::span<const ValueId> sources, PyObject* type,
                        std::unique_ptr<IteratorState> state);
