@@ -301,6 +301,7 @@ class Recorder {
   bool take_function_results(const Operand* args, int n, const ReturnWitness& witness, Operand* out);
   bool prepare_torch_argument(Operand o, bool scalars_may_vary);
   bool prepare_slice(Operand o);
+  bool fix_numbers(Operand o);
   bool fix_slice(Operand k);
   Outcome replace_slice(Operand c, Operand k, Operand value);
   bool is_meta_tainted(Operand o);

@@ -199,6 +199,18 @@ bool Recorder::prepare_torch_argument(Operand o, bool scalars_may_vary) {
   return is_created(o.id) || facts_[o.id].type != nullptr || know_type(o);
 }
 
+// A number, or a sequence of numbers: their values are facts from now on.
+bool Recorder::fix_numbers(Operand o) {
+  if (is_constant(o.id)) return true;
+  if (!PyTuple_Check(o.object) && !PyList_Check(o.object)) return make_constant(o);
+  std::vector<ValueId> ids;
+  if (!element_ids(o, &ids)) return false;
+  for (size_t i = 0; i < ids.size(); i++) {
+    if (!fix_numbers({PySequence_Fast_ITEMS(o.object)[i], ids[i]})) return false;
+  }
+  return true;
+}
+
 // The parts of a slice that the trace made were fixed, or are late numbers. Those of another one are read.
 bool Recorder::prepare_slice(Operand o) {
   HeapObject* slice = heap_of(o);
@@ -327,6 +339,16 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
   if (kind == host::TorchCallableKind::MutatesMetadata && n > 0 && may_be_another(args[0])) {
     return stop("new sizes of a tensor that is or is not another one, as strides decide");
   }
+  // Folded below: `torch.Size(x.shape)` is another one for other sizes.
+  bool has_open_numbers = is_tainted;
+  for (int i = 0; i < n; i++) has_open_numbers = has_open_numbers || varies(args[i].id);
+  if (has_open_numbers && !any_tensor &&
+      (kind == host::TorchCallableKind::Metadata || kind == host::TorchCallableKind::StateRead)) {
+    for (int i = 0; i < n; i++) {
+      if (!fix_numbers(args[i]))
+        return stop(UnsupportedCode::OpaqueCall, "a call of " + name + " with numbers that are known late");
+    }
+  }
   HeapObject* reshaped = nullptr;
   host::TensorMetaRef shape_before;
   if (kind == host::TorchCallableKind::MutatesMetadata && n > 0 && host::is_tensor(args[0].object) &&
@@ -365,7 +387,8 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
   }
   bool is_folded = kind == Kind::Metadata && !is_tainted && all_plain && !host::is_tensor(result);
   if (!any_tensor && (kind == Kind::StateRead || kind == Kind::Metadata) && !host::is_tensor(result)) is_folded = true;
-  if (!any_tensor && kind == Kind::Tensor && result != Py_None && can_be_constant(result)) is_folded = true;
+  const bool is_constant_result = result != Py_None && can_be_constant(result);
+  if (!any_tensor && kind == Kind::Tensor && is_constant_result && !has_open_numbers) is_folded = true;
   if (is_folded) {
     *out = new_constant(result);
     if (saw_callback) forget_after_callback();
