@@ -290,7 +290,8 @@ class AotRegion final : public entry::RegionRunner {
     for (uint32_t i : facts.no_views) {
       if (now.is_view[i]) return false;
     }
-    return now.is_leaf == variant.facts.is_leaf && now.first_of == variant.facts.first_of;
+    return now.is_leaf == variant.facts.is_leaf && now.first_of == variant.facts.first_of &&
+           now.distances == variant.facts.distances;
   }
 
   std::shared_ptr<Variant> make_variant(PyObject* const* operands) {
