@@ -892,9 +892,44 @@ Outcome Recorder::import_name(Act& act, PyObject* name, Operand fromlist, Operan
     lose("an import that raised");
     return Outcome::Raised;
   }
-  if (bracket.saw_callback()) forget_after_callback();
+  if (bracket.saw_callback()) {
+    forget_after_callback();
+  } else if (!know_module(name, fromlist.object, live_level, module)) {
+    Py_DECREF(module);
+    return Outcome::Stop;
+  }
   *out = new_constant(module);
   return Outcome::Done;
+}
+
+// Another module may take its place in sys.modules.
+bool Recorder::know_module(PyObject* name, PyObject* fromlist, int level, PyObject* module) {
+  PyObject* key = nullptr;
+  if (level != 0) {
+    key = PyModule_Check(module) ? PyModule_GetNameObject(module) : nullptr;
+  } else {
+    const Py_ssize_t size = PyUnicode_GET_LENGTH(name);
+    const bool is_whole = fromlist != Py_None && PyObject_IsTrue(fromlist) > 0;
+    const Py_ssize_t dot = is_whole ? -1 : PyUnicode_FindChar(name, '.', 0, size, 1);
+    key = dot > 0 ? PyUnicode_Substring(name, 0, dot) : Py_NewRef(name);
+  }
+  PyErr_Clear();
+  if (key == nullptr) return true;
+  PyUnicode_InternInPlace(&key);
+  PyObject* modules = PyImport_GetModuleDict();
+  bool ok = true;
+  if (PyDict_CheckExact(modules) && PyDict_GetItemWithError(modules, key) == module) {
+    const Operand dict{modules, constant_id(modules)};
+    HeapObject* object = heap_of(dict);
+    Operand read;
+    if (object != nullptr) refresh_dict(modules, object);
+    // Where a module has been loaded in this trace, the fact would be a late one: not worth an exit.
+    const bool is_read = object == nullptr || !object->is_dirty;
+    ok = !is_read || (object != nullptr &&
+                      read_dict(modules, object, {key, constant_id(key)}, &read) == Outcome::Done && know_identity(read));
+  }
+  Py_DECREF(key);
+  return ok;
 }
 
 Outcome Recorder::import_from(Act&, Operand module, PyObject* name, Operand* out) {

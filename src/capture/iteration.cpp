@@ -109,9 +109,10 @@ ValueId Recorder::range_id(Py_ssize_t value) {
   return id;
 }
 
-Outcome Recorder::make_iterator(Operand o, Operand* out) {
+Outcome Recorder::make_iterator(Operand o, Operand* out, PyObject* base) {
+  auto get_iterator = [&] { return base != nullptr ? PyObject_CallOneArg(base, o.object) : PyObject_GetIter(o.object); };
   auto plain = [&] {
-    PyObject* iterator = PyObject_GetIter(o.object);
+    PyObject* iterator = get_iterator();
     *out = {iterator, kNoValue};
     return iterator != nullptr ? Outcome::Done : Outcome::Raised;
   };
@@ -126,8 +127,9 @@ Outcome Recorder::make_iterator(Operand o, Operand* out) {
   }
   ValueId sources[] = {o.id};
   auto state = std::make_unique<IteratorState>();
-  bool is_list_like = (PyTuple_Check(x) && type->tp_iter == PyTuple_Type.tp_iter) ||
-                      (PyList_Check(x) && type->tp_iter == PyList_Type.tp_iter);
+  const bool is_base = base != nullptr;
+  bool is_list_like = (PyTuple_Check(x) && (is_base || type->tp_iter == PyTuple_Type.tp_iter)) ||
+                      (PyList_Check(x) && (is_base || type->tp_iter == PyList_Type.tp_iter));
   if (is_list_like) {
     std::vector<ValueId> ids;
     if (!element_ids(o, &ids)) return stop("iteration over a sequence of unknown contents");
@@ -138,12 +140,15 @@ Outcome Recorder::make_iterator(Operand o, Operand* out) {
     } else {
       state->sequence = heap_of(o);
     }
-  } else if (PyDict_Check(x) && (type->tp_iter == PyDict_Type.tp_iter || type->tp_iter == PyODict_Type.tp_iter)) {
+  } else if (PyDict_Check(x) &&
+             (is_base || type->tp_iter == PyDict_Type.tp_iter || type->tp_iter == PyODict_Type.tp_iter)) {
     if (!is_constant(o.id) && !know_type(o)) return Outcome::Stop;
     std::vector<Operand> keys;
     std::vector<ValueId> values;
     if (!dict_ids(o, &keys, &values)) return stop("iteration over a dict of unknown contents");
     for (Operand& key : keys) state->ids.push_back(key.id);
+  } else if (is_base) {
+    return stop("iteration over " + type_name(type) + " past an override");
   } else if (PyRange_Check(x)) {
     if (!is_constant(o.id)) return stop("iteration over a range that is known late");
     state->kind = IteratorKind::Range;
@@ -195,12 +200,12 @@ Outcome Recorder::make_iterator(Operand o, Operand* out) {
     }
     return stop("iteration over " + type_name(type));
   }
-  PyObject* iterator = PyObject_GetIter(x);
+  PyObject* iterator = get_iterator();
   if (iterator == nullptr) {
     lose("an iteration that raised");
     return Outcome::Raised;
   }
-  *out = new_iterator(iterator, sources, nullptr, std::move(state));
+  *out = new_iterator(iterator, sources, base, std::move(state));
   return Outcome::Done;
 }
 
@@ -560,6 +565,10 @@ Outcome Recorder::next_element(Operand iterator, Operand* out, PyObject** stop_v
 
 Outcome Recorder::for_iter(Act&, Operand it, Operand* out) { return next_element(it, out); }
 
+bool Recorder::can_be_iterated_again(PyObject* iterable) {
+  return !PyIter_Check(iterable) && (Py_TYPE(iterable)->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0;
+}
+
 Outcome Recorder::all_elements(Operand iterable, std::vector<Operand>* out) {
   PyObject* x = iterable.object;
   if (active_ && (PyTuple_Check(x) || PyList_CheckExact(x)) &&
@@ -576,7 +585,7 @@ Outcome Recorder::all_elements(Operand iterable, std::vector<Operand>* out) {
     Operand element;
     outcome = next_element(iterator, &element);
     if (outcome == Outcome::Stop) {
-      if (out->empty() && !PyGen_CheckExact(x)) break;
+      if (out->empty() && can_be_iterated_again(x)) break;
       outcome = next_element(iterator, &element);  // the recording has ended: go on unrecorded
     }
     if (outcome != Outcome::Done || element.object == nullptr) break;

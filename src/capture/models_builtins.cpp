@@ -13,6 +13,7 @@ namespace reprise::capture {
 
 MODEL(len) {
   NO_KEYWORDS(1, 1)
+  PAST_OVERRIDE(len, base_length)
   return length(args[0], out);
 }
 
@@ -123,7 +124,8 @@ MODEL(delattr) {
 
 MODEL(iter) {
   NO_KEYWORDS(1, 1)
-  return make_iterator(args[0], out);
+  const bool is_base = passes_override(callable.object, args[0].object, names().iter);
+  return make_iterator(args[0], out, is_base ? callable.object : nullptr);
 }
 
 MODEL(next) {
@@ -162,7 +164,7 @@ MODEL(any) {
   for (bool is_first = true;; is_first = false) {
     Operand element;
     outcome = next_element(iterator, &element);
-    if (outcome == Outcome::Stop && (!is_first || PyGen_CheckExact(args[0].object)))
+    if (outcome == Outcome::Stop && (!is_first || !can_be_iterated_again(args[0].object)))
       outcome = next_element(iterator, &element);
     if (outcome != Outcome::Done || element.object == nullptr) break;
     bool truth_value = false;
@@ -263,14 +265,28 @@ MODEL(minmax) {
 MODEL(sorted) {
   if (kwnames != nullptr || n != 1 || PyGen_CheckExact(args[0].object)) return call_opaque(callable);
   std::vector<Operand> elements;
-  Outcome outcome = all_elements(args[0], &elements);
-  if (outcome != Outcome::Done) return outcome;
-  bool is_fixed = true;
+  {
+    ModeScope mode(*this, ResumeMode::Never);
+    Outcome outcome = all_elements(args[0], &elements);
+    if (outcome != Outcome::Done) return outcome;
+  }
+  bool is_fixed = active_;
   for (Operand& element : elements) is_fixed = is_fixed && make_constant(element);
-  for (Operand& element : elements) Py_DECREF(element.object);
-  if (!is_fixed) return stop(UnsupportedCode::OpaqueCall, "sorted() of values that are known late");
-  PyObject* result = call_live(callable.object, args, n, nullptr);
-  if (result == nullptr) {
+  PyObject* result = PyList_New(0);
+  for (Operand& element : elements) {
+    if (result != nullptr && PyList_Append(result, element.object) < 0) Py_CLEAR(result);
+    Py_DECREF(element.object);
+  }
+  if (result == nullptr) return Outcome::Raised;
+  if (!is_fixed && active_) {
+    if (can_be_iterated_again(args[0].object)) {
+      Py_DECREF(result);
+      return stop(UnsupportedCode::OpaqueCall, "sorted() of values that are known late");
+    }
+    lose("sorted() of values that are known late");
+  }
+  if (PyList_Sort(result) < 0) {
+    Py_DECREF(result);
     lose("sorted() that raised");
     return Outcome::Raised;
   }
@@ -526,11 +542,13 @@ MODEL(sequence_search) {
 
 MODEL(getitem) {
   NO_KEYWORDS(2, 2)
+  PAST_OVERRIDE(getitem, base_get_item)
   return get_item(*top_, args[0], args[1], out);
 }
 
 MODEL(setitem) {
   NO_KEYWORDS(3, 3)
+  PAST_OVERRIDE(setitem, base_set_item)
   Outcome outcome = set_item(*top_, args[0], args[1], args[2]);
   if (outcome == Outcome::Done) *out = constant(Py_None);
   return outcome;
@@ -538,6 +556,7 @@ MODEL(setitem) {
 
 MODEL(contains) {
   NO_KEYWORDS(2, 2)
+  PAST_OVERRIDE(contains, base_contains)
   bool found = false;
   Outcome outcome = contains(*top_, args[0], args[1], &found);
   if (outcome == Outcome::Done) *out = bool_constant(found);

@@ -48,7 +48,7 @@ MODEL(list_pop) {
   *out = {result, list->elements[i]};
   list->elements.erase(list->elements.begin() + i);
   note_list_written(args[0].object, list);
-  facts_[args[0].id].is_length_known = false;
+  facts_[args[0].id].is_length_known = facts_[args[0].id].is_truth_known = false;
   note_effect(list);
   return Outcome::Done;
 }
@@ -67,7 +67,7 @@ MODEL(list_insert) {
   if (active_) {
     list->elements.insert(list->elements.begin() + i, args[2].id);
     note_list_written(args[0].object, list);
-    facts_[args[0].id].is_length_known = false;
+    facts_[args[0].id].is_length_known = facts_[args[0].id].is_truth_known = false;
     note_effect(list);
   }
   *out = {result, constant_id(result)};
@@ -107,7 +107,7 @@ MODEL(list_clear) {
   list->elements.clear();
   list->witnesses.clear();
   if (active_) {
-    facts_[args[0].id].is_length_known = false;
+    facts_[args[0].id].is_length_known = facts_[args[0].id].is_truth_known = false;
     note_effect(list);
   }
   *out = constant(Py_None);
@@ -118,6 +118,7 @@ MODEL(list_clear) {
 
 MODEL(dict_contains) {
   NO_KEYWORDS(2, 2)
+  PAST_OVERRIDE(contains, base_contains)
   bool found = false;
   Outcome outcome = contains(*top_, args[0], args[1], &found);
   if (outcome == Outcome::Done) *out = bool_constant(found);
@@ -173,18 +174,12 @@ MODEL(dict_setitem) {
   if (result == nullptr) return Outcome::Raised;
   if (active_) {
     object->items.set(canonical, args[2].id);
-    facts_[args[0].id].is_length_known = facts_[args[0].id].are_keys_known = false;
+    facts_[args[0].id].is_length_known = facts_[args[0].id].are_keys_known = facts_[args[0].id].is_truth_known = false;
     note_dict_written(args[0].object, object);
     note_effect(object);
   }
   *out = {result, constant_id(result)};
   return Outcome::Done;
-}
-
-// Python code of a subclass of dict that stands between its items and whoever uses the operators on it.
-static bool is_overridden(PyObject* dict, PyObject* name) {
-  PyObject* method = host::find_in_class(Py_TYPE(dict), name);
-  return method != nullptr && !Py_IS_TYPE(method, &PyWrapperDescr_Type) && !Py_IS_TYPE(method, &PyMethodDescr_Type);
 }
 
 MODEL(dict_delitem) {
@@ -364,7 +359,10 @@ MODEL(dict_update) {
   };
   if (positional == 2) {
     Operand source = args[1];
-    if (PyDict_Check(source.object)) {
+    const bool has_own_protocol = is_ordered && !PyDict_CheckExact(source.object) && PyDict_Check(source.object) &&
+                                  (is_overridden(source.object, names().keys) ||
+                                   is_overridden(source.object, names().getitem));
+    if (reads_own_items(source.object) && !has_own_protocol) {
       std::vector<Operand> keys;
       std::vector<ValueId> values;
       if (!know_type(source) && !is_constant(source.id)) return Outcome::Stop;
@@ -522,7 +520,7 @@ MODEL(dict_clear) {
   if (active_) {
     object->items.clear();
     object->is_complete = true;
-    facts_[args[0].id].is_length_known = facts_[args[0].id].are_keys_known = false;
+    facts_[args[0].id].is_length_known = facts_[args[0].id].are_keys_known = facts_[args[0].id].is_truth_known = false;
     note_dict_written(args[0].object, object);
     note_effect(object);
   }

@@ -297,6 +297,9 @@ class Recorder {
   bool take_function_results(const Operand* args, int n, const ReturnWitness& witness, Operand* out);
   bool prepare_torch_argument(Operand o, bool scalars_may_vary);
   bool prepare_slice(Operand o);
+  static bool reads_own_items(PyObject* mapping);
+  Outcome get_element(Operand c, Operand k, Operand* out);
+  Outcome get_slice(Operand c, Operand k, Operand* out);
   bool fix_slice(Operand k);
   Outcome replace_slice(Operand c, Operand k, Operand value);
   bool is_meta_tainted(Operand o);
@@ -308,8 +311,16 @@ class Recorder {
   bool has_tensor(Operand o);
   ValueId fix_lists(Operand o);
 
+  // ---- base_methods.cpp: called past an override
+  Outcome call_unrecorded(Operand callable, const Operand* args, int n, Operand* out);
+  Outcome base_length(Operand callable, const Operand* args, Operand* out);
+  Outcome base_get_item(Operand callable, const Operand* args, Operand* out);
+  Outcome base_set_item(Operand callable, const Operand* args, Operand* out);
+  Outcome base_contains(Operand callable, const Operand* args, Operand* out);
+
   // ---- iteration.cpp
-  Outcome make_iterator(Operand o, Operand* out);
+  /// `base`: the C method `__iter__` that is called past an override; nullptr: iter(o).
+  Outcome make_iterator(Operand o, Operand* out, PyObject* base = nullptr);
   /// Next element; out->object nullptr: exhausted, and *stop_value what it returned unless that is None (new
   /// reference).
   Outcome next_element(Operand iterator, Operand* out, PyObject** stop_value = nullptr);
@@ -320,13 +331,18 @@ class Recorder {
   Outcome next_of_builtin(Operand iterator, bool has_next, Operand* out);
   Outcome next_of_filter(Operand iterator, const IteratorState& state, Operand* out, PyObject** stop_value);
   Outcome all_elements(Operand iterable, std::vector<Operand>* out);
+  /// Taking all elements of it once more gives the same ones and runs no code of the program's.
+  static bool can_be_iterated_again(PyObject* iterable);
   Operand new_iterator(PyObject* stolen, std::span<const ValueId> sources, PyObject* type,
                        std::unique_ptr<IteratorState> state);
   ValueId range_id(Py_ssize_t value);
 
   // ---- operations.cpp
   Outcome length(Operand o, Operand* out);
+  Outcome finish_length(Operand* result);
   Outcome compare_values(int op, Operand l, Operand r, Operand* out);
+  bool know_module(PyObject* name, PyObject* fromlist, int level, PyObject* module);
+  Outcome compare_special(int op, Operand l, Operand r, Operand* out, bool* found);
   Outcome call_special(PyObject* name, Operand self, std::span<const Operand> args, Operand* out, bool* found);
   Outcome binary_special(int op, Operand l, Operand r, Operand* out, bool* found);
 
