@@ -354,7 +354,7 @@ Outcome Recorder::get_attribute(Operand o, PyObject* name, Operand* out, Operand
     if (outcome != Outcome::Done || out->object != nullptr || !active_) return outcome;
   }
   if (is_data) {
-    if (name == names().class_) {
+    if (name == names().class_ && Py_IS_TYPE(descriptor, &PyGetSetDescr_Type)) {
       *out = constant(reinterpret_cast<PyObject*>(type));
       return Outcome::Done;
     }
@@ -925,8 +925,9 @@ bool Recorder::know_module(PyObject* name, PyObject* fromlist, int level, PyObje
     if (object != nullptr) refresh_dict(modules, object);
     // Where a module has been loaded in this trace, the fact would be a late one: not worth an exit.
     const bool is_read = object == nullptr || !object->is_dirty;
-    ok = !is_read || (object != nullptr &&
-                      read_dict(modules, object, {key, constant_id(key)}, &read) == Outcome::Done && know_identity(read));
+    ok =
+        !is_read || (object != nullptr && read_dict(modules, object, {key, constant_id(key)}, &read) == Outcome::Done &&
+                     know_identity(read));
   }
   Py_DECREF(key);
   return ok;
@@ -934,7 +935,27 @@ bool Recorder::know_module(PyObject* name, PyObject* fromlist, int level, PyObje
 
 Outcome Recorder::import_from(Act&, Operand module, PyObject* name, Operand* out) {
   if (!active_ || !PyModule_Check(module.object)) return stop("an import from something that is no module");
-  return get_attribute(module, name, out, nullptr);
+  // What is not there may be a submodule, or an ImportError with the names in it: CPython's own.
+  PyObject* dict = PyModule_GetDict(module.object);
+  if (PyModule_CheckExact(module.object) && PyDict_GetItemWithError(dict, name) == nullptr &&
+      PyDict_GetItemWithError(dict, names().getattr) == nullptr) {
+    PyErr_Clear();
+    return stop("an import of a name that is not there");
+  }
+  const Outcome outcome = get_attribute(module, name, out, nullptr);
+  if (outcome != Outcome::Raised || !PyErr_ExceptionMatches(PyExc_AttributeError)) return outcome;
+  lose("an import of a name that is not there");
+  PyErr_Clear();
+  exception_is_recorded_ = false;
+  PyObject* package = PyModule_GetNameObject(module.object);
+  PyObject* path = PyModule_GetFilenameObject(module.object);
+  PyErr_Clear();
+  PyObject* message = PyUnicode_FromFormat("cannot import name %R from %R (%S)", name, package, path);
+  PyErr_SetImportError(message, package, path);
+  Py_XDECREF(message);
+  Py_XDECREF(package);
+  Py_XDECREF(path);
+  return Outcome::Raised;
 }
 
 }  // namespace reprise::capture

@@ -110,7 +110,9 @@ ValueId Recorder::range_id(Py_ssize_t value) {
 }
 
 Outcome Recorder::make_iterator(Operand o, Operand* out, PyObject* base) {
-  auto get_iterator = [&] { return base != nullptr ? PyObject_CallOneArg(base, o.object) : PyObject_GetIter(o.object); };
+  auto get_iterator = [&] {
+    return base != nullptr ? PyObject_CallOneArg(base, o.object) : PyObject_GetIter(o.object);
+  };
   auto plain = [&] {
     PyObject* iterator = get_iterator();
     *out = {iterator, kNoValue};
@@ -185,6 +187,12 @@ Outcome Recorder::make_iterator(Operand o, Operand* out, PyObject* base) {
   } else {
     bool found;
     Outcome outcome = call_special(names().iter, o, {}, out, &found);
+    if (found && outcome == Outcome::Done && !PyIter_Check(out->object)) {
+      lose("an __iter__ that gives no iterator");
+      PyErr_Format(PyExc_TypeError, "iter() returned non-iterator of type '%.100s'", Py_TYPE(out->object)->tp_name);
+      Py_CLEAR(out->object);
+      return Outcome::Raised;
+    }
     if (found) return outcome;
     if (host::is_tensor(x)) {
       static PyObject* tensor_iter = PyObject_GetAttr(reinterpret_cast<PyObject*>(host::tensor_type()), names().iter);

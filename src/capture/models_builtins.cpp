@@ -1,12 +1,14 @@
 // Models of built-in functions and of the methods of object, type, tuple and str.
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "capture/models_impl.h"
 #include "capture/names.h"
 #include "capture/recorder.h"
 #include "capture/type_facts.h"
 #include "capture/type_names.h"
+#include "host/cpython/class_lookup.h"
 #include "host/torch/tensor.h"
 
 namespace reprise::capture {
@@ -15,6 +17,57 @@ MODEL(len) {
   NO_KEYWORDS(1, 1)
   PAST_OVERRIDE(len, base_length)
   return length(args[0], out);
+}
+
+// A class that decides in Python, in the program's own code, who its instances or subclasses are.
+static bool has_own_check(PyObject* classes, PyObject* name) {
+  if (PyTuple_Check(classes)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes); i++) {
+      if (has_own_check(PyTuple_GET_ITEM(classes, i), name)) return true;
+    }
+    return false;
+  }
+  PyObject* check = host::find_in_class(Py_TYPE(classes), name);
+  if (check == nullptr || !PyFunction_Check(check)) return false;
+  PyObject* module = PyDict_GetItemString(PyFunction_GET_GLOBALS(check), "__name__");
+  const char* text = module != nullptr && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
+  const std::string_view owner(text != nullptr ? text : "");
+  return owner != "abc" && owner != "typing" && owner != "enum" && owner != "torch" && !owner.starts_with("torch.");
+}
+
+// isinstance(o, classes) or issubclass(o, classes) as CPython asks, one class after the other.
+Outcome Recorder::ask_class(Operand o, Operand classes, PyObject* name, bool* answer) {
+  *answer = false;
+  if (PyTuple_Check(classes.object)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes.object) && !*answer; i++) {
+      PyObject* one = PyTuple_GET_ITEM(classes.object, i);
+      const Outcome outcome = ask_class(o, {one, constant_id(one)}, name, answer);
+      if (outcome != Outcome::Done) return outcome;
+    }
+    return Outcome::Done;
+  }
+  const bool is_instance = name == names().instancecheck;
+  if (is_instance && reinterpret_cast<PyObject*>(Py_TYPE(o.object)) == classes.object) {
+    *answer = true;
+    return Outcome::Done;
+  }
+  if (!active_ || !has_own_check(classes.object, name)) {
+    CCall bracket(*this);
+    const int found =
+        is_instance ? PyObject_IsInstance(o.object, classes.object) : PyObject_IsSubclass(o.object, classes.object);
+    *answer = found > 0;
+    if (found < 0) lose("isinstance that raised");
+    return found < 0 ? Outcome::Raised : Outcome::Done;
+  }
+  ModeScope mode(*this, ResumeMode::Never);
+  Operand result;
+  bool is_python;
+  Outcome outcome = call_special(name, classes, std::span<const Operand>(&o, 1), &result, &is_python);
+  if (outcome != Outcome::Done) return outcome;
+  outcome = truth(*top_, result, answer);
+  if (outcome == Outcome::Stop) outcome = truth(*top_, result, answer);  // ended: unrecorded now
+  Py_DECREF(result.object);
+  return outcome;
 }
 
 MODEL(isinstance) {
@@ -35,6 +88,18 @@ MODEL(isinstance) {
     }
   }
   if (!PyType_Check(o)) know_type_version(Py_TYPE(o));
+  const char* called =
+      PyCFunction_Check(callable.object) ? reinterpret_cast<PyCFunctionObject*>(callable.object)->m_ml->ml_name : "";
+  const bool is_instance = strcmp(called, "isinstance") == 0;
+  if (active_ && (is_instance || strcmp(called, "issubclass") == 0)) {
+    PyObject* check = is_instance ? names().instancecheck : names().subclasscheck;
+    if (has_own_check(args[1].object, check)) {
+      bool answer = false;
+      const Outcome outcome = ask_class(args[0], args[1], check, &answer);
+      if (outcome == Outcome::Done) *out = bool_constant(answer);
+      return outcome;
+    }
+  }
   CCall bracket(*this);
   PyObject* result = call_live(callable.object, args, n, nullptr);
   if (result == nullptr) {

@@ -359,9 +359,9 @@ MODEL(dict_update) {
   };
   if (positional == 2) {
     Operand source = args[1];
-    const bool has_own_protocol = is_ordered && !PyDict_CheckExact(source.object) && PyDict_Check(source.object) &&
-                                  (is_overridden(source.object, names().keys) ||
-                                   is_overridden(source.object, names().getitem));
+    const bool has_own_protocol =
+        is_ordered && !PyDict_CheckExact(source.object) && PyDict_Check(source.object) &&
+        (is_overridden(source.object, names().keys) || is_overridden(source.object, names().getitem));
     if (reads_own_items(source.object) && !has_own_protocol) {
       std::vector<Operand> keys;
       std::vector<ValueId> values;

@@ -385,7 +385,9 @@ Outcome Recorder::truth(Act&, Operand v, bool* out) {
     if (id >= 0) guard(id, FactKind::Identity, truth ? Py_True : Py_False);
     return Outcome::Done;
   }
-  if (PyFunction_Check(o) || PyType_Check(o) || PyModule_Check(o) || PyCFunction_Check(o) || PyMethod_Check(o)) {
+  const bool is_plain_class = PyType_Check(o) && find_in_class(Py_TYPE(o), names().bool_) == nullptr &&
+                              find_in_class(Py_TYPE(o), names().len) == nullptr;
+  if (PyFunction_Check(o) || is_plain_class || PyModule_Check(o) || PyCFunction_Check(o) || PyMethod_Check(o)) {
     if (!know_type(v)) return Outcome::Stop;
     *out = true;
     return Outcome::Done;
@@ -395,7 +397,8 @@ Outcome Recorder::truth(Act&, Operand v, bool* out) {
   if (!is_made_in_c(type)) {
     know_type_version(type);
     PyObject* function = find_in_class(type, names().bool_);
-    if (function == nullptr) function = find_in_class(type, names().len);
+    const bool is_length = function == nullptr;
+    if (is_length) function = find_in_class(type, names().len);
     if (function == nullptr) {
       *out = true;
       return Outcome::Done;
@@ -406,6 +409,13 @@ Outcome Recorder::truth(Act&, Operand v, bool* out) {
         ModeScope mode(*this, ResumeMode::Never);
         Outcome outcome = call_function({function, constant_id(function)}, &v, 1, nullptr, &result);
         if (outcome != Outcome::Done) return outcome;
+      }
+      if (is_length && finish_length(&result) == Outcome::Raised) return Outcome::Raised;
+      if (!is_length && !PyBool_Check(result.object)) {
+        lose("a __bool__ that gives no bool");
+        PyErr_Format(PyExc_TypeError, "__bool__ should return bool, returned %s", Py_TYPE(result.object)->tp_name);
+        Py_DECREF(result.object);
+        return Outcome::Raised;
       }
       if (active_ && !make_constant(result)) lose("the result of __bool__ is known late");
       *out = PyObject_IsTrue(result.object) > 0;
@@ -420,7 +430,7 @@ Outcome Recorder::truth(Act&, Operand v, bool* out) {
   }
   *out = truth;
   Facts& known = facts_[v.id];
-  if (known.constant != nullptr) return Outcome::Done;
+  if (is_constant(v.id)) return Outcome::Done;
   bool is_sized = type->tp_as_number != nullptr && type->tp_as_number->nb_bool != nullptr;
   is_sized |= type->tp_as_sequence != nullptr && type->tp_as_sequence->sq_length != nullptr;
   is_sized |= type->tp_as_mapping != nullptr && type->tp_as_mapping->mp_length != nullptr;
@@ -611,10 +621,12 @@ Outcome Recorder::compare_values(int op, Operand l, Operand r, Operand* out) {
     *out = new_constant(result);
     return Outcome::Done;
   };
-  if (fixed(l) && fixed(r)) return fold();
+  auto is_of_program = [](PyObject* o) { return (Py_TYPE(o)->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0; };
+  if (fixed(l) && fixed(r) && !is_of_program(l.object) && !is_of_program(r.object)) return fold();
   bool is_found = false;
   const Outcome special = compare_special(op, l, r, out, &is_found);
   if (is_found || special != Outcome::Done) return special;
+  if (fixed(l) && fixed(r)) return fold();
   // No method of its class compares it: its value does.
   if (!take_member_values(l, r, operands)) return stop("an enum member that is known late");
   if (fixed(l) && fixed(r)) return fold();

@@ -149,7 +149,13 @@ class Recorder {
   bool can_be_constant(PyObject* object) const;
   /// Fixes a dict key or set element: an immutable constant, or identity for objects that hash by identity.
   bool make_key(Operand o);
-  bool is_constant(ValueId id) const { return id >= 0 && facts_[id].constant != nullptr; }
+  /// Its value is known, not only which object it is: containers that may change are read like any other.
+  bool is_constant(ValueId id) const {
+    return id >= 0 && facts_[id].constant != nullptr && !is_mutable_container(facts_[id].constant);
+  }
+  static bool is_mutable_container(PyObject* o) {
+    return PyList_Check(o) || PyDict_Check(o) || (PyAnySet_Check(o) && !PyFrozenSet_Check(o)) || PyByteArray_Check(o);
+  }
   bool is_pre(ValueId id) const { return trace_->values[id].is_pre; }
   bool is_created(ValueId id) const { return id >= 0 && facts_[id].heap != nullptr && facts_[id].heap->is_created; }
   void know_type_version(PyTypeObject* type);
@@ -342,6 +348,7 @@ class Recorder {
   Outcome finish_length(Operand* result);
   Outcome compare_values(int op, Operand l, Operand r, Operand* out);
   bool know_module(PyObject* name, PyObject* fromlist, int level, PyObject* module);
+  Outcome ask_class(Operand o, Operand classes, PyObject* name, bool* answer);
   Outcome compare_special(int op, Operand l, Operand r, Operand* out, bool* found);
   Outcome call_special(PyObject* name, Operand self, std::span<const Operand> args, Operand* out, bool* found);
   Outcome binary_special(int op, Operand l, Operand r, Operand* out, bool* found);

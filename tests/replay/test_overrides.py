@@ -1,4 +1,4 @@
-"""Classes of the program that override what built-in containers and numbers do, and call the base's method past that."""
+"""Classes of the program that override what containers and numbers do, and call the base's method past that."""
 
 import collections
 import typing
@@ -331,3 +331,136 @@ def test_what_is_known_of_a_container_ends_with_a_change():
         return f
 
     check(make, vectors())
+
+
+def test_results_of_special_methods_are_checked():
+    class Odd:
+        def __init__(self, truth, items):
+            self.truth, self.items = truth, items
+
+        def __bool__(self):
+            return self.truth
+
+        def __iter__(self):
+            return self.items
+
+    def f(x, truth, items):
+        odd = Odd(truth, items)
+        found = []
+        for what in (
+            bool,
+            list,
+            iter,
+            lambda odd: [*odd],
+            lambda odd: 1 if odd else 2,
+            lambda odd: (lambda *a: a)(*odd),
+        ):
+            try:
+                found.append(what(odd))
+            except TypeError as error:
+                found.append(str(error))
+        return x + 1, [part for part in found if not hasattr(part, "__next__")]
+
+    check_function(f, [call(rnd(i, 3), i % 2 == 0 or 5, [1]) for i in range(5)])
+
+
+def test_a_sequence_that_is_subscripted_by_something_else():
+    def f(x, key):
+        try:
+            return x + 1, (1, 2)[key]
+        except TypeError as error:
+            return x * 2, str(error)
+
+    check_function(f, [call(rnd(i, 3), key) for i, key in enumerate(["a", 1, 1.5, None, 0])])
+
+
+def test_classes_that_decide_in_python_who_their_instances_are():
+    log = []
+
+    class Meta(type):
+        def __instancecheck__(cls, instance):
+            log.append("instance")
+            return instance == 3
+
+        def __subclasscheck__(cls, subclass):
+            log.append("subclass")
+            return subclass is int
+
+        def __bool__(cls):
+            return False
+
+        def __eq__(cls, other):
+            log.append("eq")
+            return False
+
+        __hash__ = type.__hash__
+
+    class Three(metaclass=Meta):
+        pass
+
+    def f(x, n):
+        log.clear()
+        found = [isinstance(n, Three), isinstance(n, (str, Three)), issubclass(int, Three), isinstance(Three(), Three)]
+        return found, bool(Three), 1 if Three else 2, Three == Three, x + 1, list(log)  # noqa: PLR0124
+
+    check_function(f, [call(rnd(i, 3), n) for i, n in enumerate([3, 4, 3, 3, 4])])
+
+
+def test_a_class_that_an_object_names_itself():
+    class Proxy:
+        __class__ = property(lambda self: int)
+
+    def f(x):
+        return x + 1, Proxy().__class__, isinstance(Proxy(), int), type(Proxy()).__name__
+
+    check_function(f, vectors(), promise=ONE_ENTRY)
+
+
+def test_an_import_of_a_name_that_is_not_there():
+    def f(x):
+        try:
+            from os import no_such_name
+        except ImportError as error:
+            no_such_name = error.name, str(error)[:40], type(error).__name__
+        return no_such_name, x + 1
+
+    check_function(f, vectors())
+
+
+def test_containers_that_are_known_by_identity_are_read():
+    import functools
+
+    def make():
+        seen, tags = [], {"start"}
+
+        def note(store, names, x, tag):
+            store.append(tag)
+            names.add(len(store))
+            return x + len(store), len(names), tag in names, [len(store)] == [1], bool(store)
+
+        first = functools.partial(note, seen, tags, tag="a")
+        second = functools.partial(first, tag="b")
+
+        def f(x):
+            y, *more = first(x)
+            return second(y), more, len(seen)
+
+        return f
+
+    check(make, vectors())
+
+
+def test_a_compiled_module_is_of_its_class_inside():
+    def make():
+        class Counted(torch.nn.Module):
+            count = 0
+
+            def forward(self, x):
+                type(self).count += 1
+                self.__class__.last = x.ndim
+                return x * Counted.count, type(self) is Counted, self.__class__ is Counted, Counted.last
+
+        return Counted()
+
+    agree = check(make, vectors())
+    assert type(agree.inner).count == 4
