@@ -578,6 +578,7 @@ Outcome Recorder::get_super_attribute(Operand o, PyObject* name, Operand* out, O
       *out = constant(reinterpret_cast<PyObject*>(&PySuper_Type));
       return Outcome::Done;
     }
+    if (host::find_in_class(&PySuper_Type, name) != nullptr) return stop("an attribute of a super object itself");
     PyErr_Format(PyExc_AttributeError, "'super' object has no attribute '%U'", name);
     exception_is_recorded_ = true;
     return Outcome::Raised;

@@ -222,6 +222,7 @@ bool Recorder::predict_next(HeapObject* iterator, ValueId* id, bool* is_known) {
   IteratorState& state = *iterator->iterator;
   switch (state.kind) {
     case IteratorKind::Sequence: {
+      if (state.has_ended) return false;  // for good, whatever is appended
       std::vector<ValueId>& elements = state.sequence->elements;
       if (!state.sequence->has_elements) {  // unrecorded code has run: they are read again
         PyObject* list = state.sequence->object;
@@ -233,7 +234,8 @@ bool Recorder::predict_next(HeapObject* iterator, ValueId* id, bool* is_known) {
       }
       Py_ssize_t n = static_cast<Py_ssize_t>(elements.size());
       Py_ssize_t i = state.is_reversed ? state.start - 1 - state.index : state.index;
-      if (i < 0 || i >= n) return false;
+      state.has_ended = i < 0 || i >= n;
+      if (state.has_ended) return false;
       *id = elements[i];
       break;
     }

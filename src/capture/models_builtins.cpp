@@ -250,6 +250,27 @@ MODEL(any) {
 
 MODEL(all) { return model_any(callable, args, n, kwnames, out); }
 
+// sum() of a list of the elements, one node. Takes the elements.
+Outcome Recorder::sum_alone(Operand callable, std::vector<Operand>* elements, const Operand* args, int n,
+                            Operand* out) {
+  PyObject* list = PyList_New(static_cast<Py_ssize_t>(elements->size()));
+  std::vector<ValueId> ids;
+  bool is_number = n == 1 || PyLong_CheckExact(args[1].object) || PyFloat_CheckExact(args[1].object);
+  for (size_t i = 0; i < elements->size(); i++) {
+    const Operand& element = (*elements)[i];
+    PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), element.object);
+    ids.push_back(element.id);
+    is_number = is_number && (PyLong_CheckExact(element.object) || PyFloat_CheckExact(element.object));
+    is_number = is_number && (element.id < 0 || know_type(element));
+  }
+  if (active_ && !is_number) lose("sum() of texts, or of floats and other objects");
+  Operand whole[2] = {new_list(list, ids), n == 2 ? args[1] : Operand{}};
+  const Outcome outcome =
+      active_ ? call_pure(callable, whole, n, nullptr, out) : call_unrecorded(callable, whole, n, out);
+  Py_DECREF(list);
+  return outcome;
+}
+
 MODEL(sum) {
   if (n < 1 || n > 2 || (kwnames != nullptr && n != 2)) return stop("an unusual call of sum");
   std::vector<Operand> elements;
@@ -258,6 +279,12 @@ MODEL(sum) {
     Outcome outcome = all_elements(args[0], &elements);
     if (outcome != Outcome::Done) return outcome;
   }
+  // Texts are refused, and from 3.12 on floats are added with a compensation: both are sum()'s own business.
+  int float_count = n == 2 && PyFloat_CheckExact(args[1].object);
+  for (Operand& element : elements) float_count += PyFloat_CheckExact(element.object);
+  const bool is_text =
+      n == 2 && (PyUnicode_Check(args[1].object) || PyBytes_Check(args[1].object) || PyByteArray_Check(args[1].object));
+  if (is_text || (PY_VERSION_HEX >= 0x030C0000 && float_count > 1)) return sum_alone(callable, &elements, args, n, out);
   Operand total = n == 2 ? Operand{Py_NewRef(args[1].object), args[1].id} : Operand{PyLong_FromLong(0), kNoValue};
   if (n == 1) total.id = constant_id(total.object);
   // sum() adds from the left; so do we, one node an addition.

@@ -348,6 +348,7 @@ class Recorder {
   Outcome finish_length(Operand* result);
   Outcome compare_values(int op, Operand l, Operand r, Operand* out);
   bool know_module(PyObject* name, PyObject* fromlist, int level, PyObject* module);
+  Outcome sum_alone(Operand callable, std::vector<Operand>* elements, const Operand* args, int n, Operand* out);
   Outcome ask_class(Operand o, Operand classes, PyObject* name, bool* answer);
   Outcome compare_special(int op, Operand l, Operand r, Operand* out, bool* found);
   Outcome call_special(PyObject* name, Operand self, std::span<const Operand> args, Operand* out, bool* found);
@@ -418,6 +419,14 @@ class Recorder {
     int32_t target_item;  // where its target was made; -1: it existed before, or is torch's
   };
   std::vector<Effect> effects_;
+  /// Depth of a walk over containers, one of which may contain itself.
+  struct Nesting {
+    explicit Nesting(int* depth) : depth_(depth) { ++*depth_; }
+    ~Nesting() { --*depth_; }
+    bool is_deep() const { return *depth_ > 100; }
+    int* depth_;
+  };
+  int nesting_ = 0;
   int c_depth_ = 0;                    // inside C calls whose Python passes unrecorded
   bool last_call_ran_python_ = false;  // in the C call that was bracketed last
   bool saw_callback_ = false;          // such Python has run since the flag was cleared

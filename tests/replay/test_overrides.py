@@ -464,3 +464,19 @@ def test_a_compiled_module_is_of_its_class_inside():
 
     agree = check(make, vectors())
     assert type(agree.inner).count == 4
+
+
+def test_attributes_of_super_itself():
+    class A:
+        def go(self):
+            return "A"
+
+    class B(A):
+        def go(self):
+            above = super()
+            return above.go(), above.__thisclass__ is B, above.__self__ is self, above.__self_class__ is B
+
+    def f(x):
+        return B().go(), x + 1
+
+    check_function(f, vectors())
