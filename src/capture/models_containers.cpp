@@ -27,6 +27,17 @@ MODEL(list_extend) {
   return outcome;
 }
 
+// super().__init__(values) of a list that the trace has just made.
+MODEL(list_init) {
+  NO_KEYWORDS(1, 2)
+  if (!PyList_Check(args[0].object) || PyList_GET_SIZE(args[0].object) != 0 || !is_created(args[0].id))
+    return call_opaque(callable);
+  Outcome outcome = Outcome::Done;
+  if (n == 2) outcome = list_extend(*top_, args[0], args[1]);
+  if (outcome == Outcome::Done) *out = constant(Py_None);
+  return outcome;
+}
+
 MODEL(list_pop) {
   NO_KEYWORDS(1, 2)
   if (n == 2 && !make_constant(args[1])) return stop("list.pop at an index that is known late");

@@ -133,27 +133,48 @@ Outcome Recorder::binary_special(int op, Operand l, Operand r, Operand* out, boo
     if (function == nullptr) continue;
     if (!PyFunction_Check(function)) {
       if (is_plain_value(attempt.self.object)) continue;  // int.__add__(object of ours) is NotImplemented
-      return *found ? stop("a binary operation with C and Python methods") : Outcome::Done;
+      if (!*found) return Outcome::Done;
     }
-    Outcome outcome =
-        call_special(attempt.name, attempt.self, std::span<const Operand>(&attempt.other, 1), out, &is_python);
+    Outcome outcome = Outcome::Done;
+    if (*found && (!active_ || !PyFunction_Check(function))) {  // what has been asked is not asked again
+      CCall bracket(*this);
+      PyObject* live = PyObject_CallFunctionObjArgs(function, attempt.self.object, attempt.other.object, nullptr);
+      *out = {live, kNoValue};
+      outcome = live != nullptr ? Outcome::Done : Outcome::Raised;
+      if (live != Py_NotImplemented) lose("a binary operation with C and Python methods");
+    } else {
+      outcome = call_special(attempt.name, attempt.self, std::span<const Operand>(&attempt.other, 1), out, &is_python);
+      if (outcome == Outcome::Stop && *found) {
+        PyObject* live = PyObject_CallFunctionObjArgs(function, attempt.self.object, attempt.other.object, nullptr);
+        *out = {live, kNoValue};
+        outcome = live != nullptr ? Outcome::Done : Outcome::Raised;
+      }
+    }
     *found = true;
-    if (outcome != Outcome::Done) return outcome;
-    if (out->object != Py_NotImplemented) return outcome;
+    if (outcome != Outcome::Done || out->object != Py_NotImplemented) return outcome;
     Py_DECREF(out->object);
-    if (!active_) {
-      PyObject* result = host::kBinaryOperators[op](l.object, r.object);
-      *out = {result, kNoValue};
-      return result != nullptr ? Outcome::Done : Outcome::Raised;
-    }
   }
-  if (*found) {
-    lose("a binary operation that no method implements");
-    PyObject* result = host::kBinaryOperators[op](l.object, r.object);
+  if (!*found) return Outcome::Done;
+  lose("a binary operation that no method implements");
+  // Sequences are asked last: the left one to concatenate, either one to repeat.
+  const PySequenceMethods* left_methods = Py_TYPE(l.object)->tp_as_sequence;
+  const PySequenceMethods* right_methods = Py_TYPE(r.object)->tp_as_sequence;
+  const bool repeats = (left_methods != nullptr && left_methods->sq_repeat != nullptr) ||
+                       (right_methods != nullptr && right_methods->sq_repeat != nullptr);
+  const bool concatenates = left_methods != nullptr && left_methods->sq_concat != nullptr;
+  if ((base == kAdd && concatenates) || (base == kMultiply && repeats)) {
+    PyObject* result = base == kAdd && op < kInplaceFirst ? left_methods->sq_concat(l.object, r.object)
+                                                          : host::kBinaryOperators[op](l.object, r.object);
     *out = {result, kNoValue};
     return result != nullptr ? Outcome::Done : Outcome::Raised;
   }
-  return Outcome::Done;
+  static constexpr const char* kSigns[13] = {"+", "&", "//", "<<", "@", "*", "%", "|", "**", ">>", "-", "/", "^"};
+  const bool is_in_place = op >= kInplaceFirst;
+  const std::string sign =
+      base == kPower && !is_in_place ? "** or pow()" : std::string(kSigns[base]) + (is_in_place ? "=" : "");
+  PyErr_Format(PyExc_TypeError, "unsupported operand type(s) for %.100s: '%.100s' and '%.100s'", sign.c_str(),
+               Py_TYPE(l.object)->tp_name, Py_TYPE(r.object)->tp_name);
+  return Outcome::Raised;
 }
 
 // Enum members that are strings or numbers become constants, and the operands of the node their values, which guards

@@ -598,15 +598,21 @@ Outcome Recorder::make_instance(Operand type, const Operand* args, int n, PyObje
   }
   auto finish_live = [&](PyObject* object) {
     // The recording ended while __new__ ran: the rest as type.__call__ does it.
+    // What was made may be a class, whose own __init__ is that of its instances.
     if (PyType_IsSubtype(Py_TYPE(object), t) && Py_TYPE(object)->tp_init != nullptr) {
-      PyObject* bound_init = PyObject_GetAttr(object, names().init);
-      PyObject* result = bound_init != nullptr ? call_live(bound_init, args, n, kwnames) : nullptr;
-      Py_XDECREF(bound_init);
-      if (result == nullptr) {
+      const int positional = n - static_cast<int>(kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0);
+      PyObject* arguments = PyTuple_New(positional);
+      PyObject* keywords = kwnames != nullptr ? PyDict_New() : nullptr;
+      for (int i = 0; i < positional; i++) PyTuple_SET_ITEM(arguments, i, Py_NewRef(args[i].object));
+      for (int i = positional; i < n; i++)
+        PyDict_SetItem(keywords, PyTuple_GET_ITEM(kwnames, i - positional), args[i].object);
+      const int status = Py_TYPE(object)->tp_init(object, arguments, keywords);
+      Py_DECREF(arguments);
+      Py_XDECREF(keywords);
+      if (status < 0) {
         Py_DECREF(object);
         return Outcome::Raised;
       }
-      Py_DECREF(result);
     }
     *out = {object, kNoValue};
     return Outcome::Done;
@@ -714,6 +720,15 @@ Outcome Recorder::make_instance(Operand type, const Operand* args, int n, PyObje
     if (n == 0) {
       *out = made;
       return Outcome::Done;
+    }
+    if (n == 1 && kwnames == nullptr) {
+      const Outcome outcome = list_extend(*top_, made, args[0]);
+      if (outcome == Outcome::Raised) Py_DECREF(made.object);
+      if (outcome == Outcome::Raised) return outcome;
+      if (outcome == Outcome::Done) {
+        *out = {made.object, active_ ? made.id : kNoValue};
+        return Outcome::Done;
+      }
     }
     lose("a list subclass made from an iterable");
     return finish_live(made.object);

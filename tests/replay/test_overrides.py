@@ -480,3 +480,85 @@ def test_attributes_of_super_itself():
         return B().go(), x + 1
 
     check_function(f, vectors())
+
+
+def test_list_classes_made_from_an_iterable():
+    class Plain(list):
+        pass
+
+    class Tagged(list):
+        def __init__(self, *values):
+            super().__init__(*values)
+            self.tag = "t"
+
+    def f(x):
+        plain = Plain([x, 1])
+        tagged = Tagged(v * 2 for v in plain)
+        return plain, tagged, tagged.tag, Tagged(), type(plain).__name__, len(tagged), Plain("ab")
+
+    check_function(f, vectors(), promise=ONE_ENTRY)
+
+
+def test_operators_ask_each_side_once():
+    log = []
+
+    class A:
+        def __add__(self, other):
+            log.append("add")
+            return NotImplemented
+
+        def __radd__(self, other):
+            log.append("radd")
+            return NotImplemented
+
+        def __iadd__(self, other):
+            log.append("iadd")
+            return NotImplemented
+
+        def __or__(self, other):
+            log.append("or")
+            print("or")
+            return NotImplemented
+
+    class B:
+        def __ror__(self, other):
+            log.append("ror")
+            return "B"
+
+    def f(x):
+        log.clear()
+        found = []
+        for left, right in ((A(), 5), (5, A()), (A(), [1]), ([1], A()), (A(), A()), ("a", A())):
+            try:
+                found.append(left + right)
+            except TypeError as error:
+                found.append(str(error))
+        try:
+            a = A()
+            a += 1
+        except TypeError as error:
+            found.append(str(error))
+        return found, A() | B(), x + 1, list(log)
+
+    check_function(f, vectors())
+
+
+def test_a_metaclass_initialises_the_classes_that_it_makes():
+    log = []
+
+    class Meta(type):
+        def __new__(cls, name, bases, namespace, **options):
+            log.append("new")
+            return super().__new__(cls, name, bases, namespace)
+
+        def __init__(self, name, bases, namespace, tag=None):
+            log.append(("init", tag))
+            super().__init__(name, bases, namespace)
+            self.tag = tag
+
+    def f(x):
+        log.clear()
+        made = Meta("Made", (), {"value": 3}, tag="t")
+        return made.tag, made().value, list(log), x + 1
+
+    check_function(f, vectors())
