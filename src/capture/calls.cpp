@@ -550,29 +550,32 @@ Outcome Recorder::call_folded(Operand callable, const Operand* args, int n, PyOb
 
 Outcome Recorder::call_ex(Act&, Operand callable, Operand args, Operand kwargs, Operand* out) {
   if (!active_) return Outcome::Stop;
-  std::vector<Operand> all;
   if (Py_TYPE(args.object)->tp_iter == nullptr) return stop("a star argument that is no iterable");
+  // First what can refuse: the elements of an iterator are taken once.
+  std::vector<Operand> keys;
+  std::vector<ValueId> values;
+  if (kwargs.object != nullptr) {
+    bool ok = PyDict_Check(kwargs.object) && know_type(kwargs) && dict_ids(kwargs, &keys, &values);
+    for (Operand& key : keys) ok = ok && PyUnicode_Check(key.object);
+    if (!ok) return stop("a double star argument of unknown contents");
+  }
+  std::vector<Operand> all;
   Outcome outcome = all_elements(args, &all);
   if (outcome != Outcome::Done) return outcome;
   size_t owned = all.size();
   PyObject* kwnames = nullptr;
-  if (kwargs.object != nullptr) {
-    std::vector<Operand> keys;
-    std::vector<ValueId> values;
-    bool ok = PyDict_Check(kwargs.object) && know_type(kwargs) && dict_ids(kwargs, &keys, &values);
-    for (Operand& key : keys) ok = ok && PyUnicode_Check(key.object);
-    if (!ok) {
-      for (size_t i = 0; i < owned; i++) Py_DECREF(all[i].object);
-      return stop("a double star argument of unknown contents");
-    }
-    if (!keys.empty()) kwnames = PyTuple_New(static_cast<Py_ssize_t>(keys.size()));
-    for (size_t i = 0; i < keys.size(); i++) {
-      PyTuple_SET_ITEM(kwnames, i, Py_NewRef(keys[i].object));
-      all.push_back({PyDict_GetItemWithError(kwargs.object, keys[i].object), values[i]});
-    }
+  if (!keys.empty()) kwnames = PyTuple_New(static_cast<Py_ssize_t>(keys.size()));
+  for (size_t i = 0; i < keys.size(); i++) {
+    PyTuple_SET_ITEM(kwnames, i, Py_NewRef(keys[i].object));
+    all.push_back({PyDict_GetItemWithError(kwargs.object, keys[i].object), values[i]});
   }
-  outcome = call_any(callable, all.data(), static_cast<int>(all.size()), kwnames, out);
+  const int n = static_cast<int>(all.size());
+  outcome = call_any(callable, all.data(), n, kwnames, out);
   if (outcome == Outcome::Raised && !active_ && PyErr_Occurred() == nullptr) outcome = Outcome::Stop;
+  if (outcome == Outcome::Stop && !can_be_iterated_again(args.object)) {  // the call itself is not recorded
+    *out = {call_live(callable.object, all.data(), n, kwnames), kNoValue};
+    outcome = out->object != nullptr ? Outcome::Done : Outcome::Raised;
+  }
   for (size_t i = 0; i < owned; i++) Py_DECREF(all[i].object);
   Py_XDECREF(kwnames);
   return outcome;

@@ -217,7 +217,7 @@ bool Recorder::know_function(Operand o) {
 bool Recorder::make_constant(Operand o) {
   if (o.id < 0 || o.object == nullptr) return false;
   Facts& known = facts_[o.id];
-  if (known.constant != nullptr) return true;
+  if (known.constant != nullptr) return !is_mutable_container(known.constant);
   if (is_created(o.id) && !PyTuple_CheckExact(o.object)) return false;
   if (is_singleton(o.object)) return know_identity(o);
   TorchValue kind = torch_value(o.object);

@@ -58,6 +58,7 @@ struct HeapObject;
 struct IteratorState {
   IteratorKind kind = IteratorKind::Fixed;
   HeapObject* sequence = nullptr;
+  bool has_ended = false;
   bool is_reversed = false;
   Py_ssize_t index = 0;
   Py_ssize_t start = 0, step = 1, length = 0;  // Range; start also for Enumerate

@@ -30,6 +30,7 @@ Outcome Recorder::length(Operand v, Operand* out) {
     know_type_version(type);
     ModeScope mode(*this, ResumeMode::Never);
     Outcome outcome = call_special(names().len, v, {}, out, &found);
+    if (found && outcome == Outcome::Done) return finish_length(out);
     if (found) return outcome;
   }
   Py_ssize_t n;
@@ -68,6 +69,33 @@ Outcome Recorder::length(Operand v, Operand* out) {
   ValueId id = emit_typed(NodeKind::Length, operands, result);
   force_late_ = false;
   *out = {result, id};
+  return Outcome::Done;
+}
+
+// What `__len__` gave, as len() gives it.
+Outcome Recorder::finish_length(Operand* result) {
+  const bool is_length = PyLong_CheckExact(result->object) && PyLong_AsSsize_t(result->object) >= 0;
+  PyErr_Clear();
+  if (is_length && active_ && result->id >= 0 && !is_constant(result->id)) {
+    bool is_known = know_type(*result);
+    if (is_known && !trace_->values[result->id].varies) {  // a size is no negative number
+      PyObject* zero = PyLong_FromLong(0);
+      const ValueId id = emit(NodeKind::Compare, {result->id, constant_id(zero)}, nullptr, Py_GE);
+      Py_DECREF(zero);
+      is_known = id >= 0 && guard(id, FactKind::Identity, Py_True);
+    }
+    if (!is_known) result->id = kNoValue;  // the recording has ended
+  }
+  if (is_length) return Outcome::Done;
+  lose("a __len__ that gives no length");
+  PyObject* given = result->object;
+  PyObject* number = PyNumber_Index(given);
+  Py_DECREF(given);
+  const Py_ssize_t length = number != nullptr ? PyLong_AsSsize_t(number) : -1;
+  Py_XDECREF(number);
+  if (length < 0 && !PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "__len__() should return >= 0");
+  if (length < 0) return Outcome::Raised;
+  *result = {PyLong_FromSsize_t(length), kNoValue};
   return Outcome::Done;
 }
 
@@ -214,6 +242,56 @@ Outcome Recorder::replace_slice(Operand c, Operand k, Operand value) {
   return Outcome::Done;
 }
 
+// An element of a list or tuple at a constant index, whatever its class says about subscription.
+Outcome Recorder::get_element(Operand c, Operand k, Operand* out) {
+  PyObject* o = c.object;
+  Py_ssize_t i = PyNumber_AsSsize_t(k.object, PyExc_IndexError);
+  if (HeapObject* list = heap_of(c); list != nullptr && list->is_append_only && i < 0) {
+    const auto count = static_cast<Py_ssize_t>(list->elements.size());
+    if (!check_effects(list)) return Outcome::Stop;
+    if (-i <= count) {
+      *out = {Py_NewRef(PySequence_Fast_ITEMS(o)[PyList_GET_SIZE(o) + i]), list->elements[count + i]};
+      return Outcome::Done;
+    }
+  }
+  std::vector<ValueId> ids;
+  if (!element_ids(c, &ids)) return stop("an element of a sequence of unknown contents");
+  Py_ssize_t n = static_cast<Py_ssize_t>(ids.size());
+  if (i < 0) i += n;
+  if (i < 0 || i >= n) {
+    PyErr_SetString(PyExc_IndexError, PyTuple_Check(o) ? "tuple index out of range" : "list index out of range");
+    exception_is_recorded_ = true;
+    return Outcome::Raised;
+  }
+  *out = {Py_NewRef(PySequence_Fast_ITEMS(o)[i]), ids[i]};
+  return Outcome::Done;
+}
+
+// A slice of a list or tuple, whatever its class says about subscription.
+Outcome Recorder::get_slice(Operand c, Operand k, Operand* out) {
+  std::vector<ValueId> ids, selected;
+  if (!fix_slice(k)) return stop("a slice that is known late");
+  if (!element_ids(c, &ids)) return stop("a slice of a sequence of unknown contents");
+  PyTypeObject* base = Py_TYPE(c.object);
+  while (PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE)) base = base->tp_base;
+  PyObject* result = base->tp_as_mapping->mp_subscript(c.object, k.object);
+  if (result == nullptr) {
+    lose("a subscription that raised");
+    return Outcome::Raised;
+  }
+  Py_ssize_t start, stop_, step;
+  PySlice_Unpack(k.object, &start, &stop_, &step);
+  Py_ssize_t n = PySlice_AdjustIndices(static_cast<Py_ssize_t>(ids.size()), &start, &stop_, step);
+  for (Py_ssize_t i = 0; i < n; i++) selected.push_back(ids[start + i * step]);
+  if (PyTuple_Check(result)) {
+    PyObject* subclass = PyTuple_CheckExact(result) ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(result));
+    *out = new_tuple(result, selected, subclass);
+  } else {
+    *out = new_list(result, selected);
+  }
+  return Outcome::Done;
+}
+
 Outcome Recorder::get_item(Act& act, Operand c, Operand k, Operand* out) {
   PyObject* o = c.object;
   auto run = [&]() -> PyObject* {
@@ -303,45 +381,10 @@ Outcome Recorder::get_item(Act& act, Operand c, Operand k, Operand* out) {
       *out = {result, emit(NodeKind::GetItem, operands)};
       return Outcome::Done;
     }
-    Py_ssize_t i = PyNumber_AsSsize_t(k.object, PyExc_IndexError);
-    if (HeapObject* list = heap_of(c); list != nullptr && list->is_append_only && i < 0) {
-      const auto count = static_cast<Py_ssize_t>(list->elements.size());
-      if (!check_effects(list)) return Outcome::Stop;
-      if (-i <= count) {
-        *out = {Py_NewRef(PySequence_Fast_ITEMS(o)[PyList_GET_SIZE(o) + i]), list->elements[count + i]};
-        return Outcome::Done;
-      }
-    }
-    std::vector<ValueId> ids;
-    if (!element_ids(c, &ids)) return stop("an element of a sequence of unknown contents");
-    Py_ssize_t n = static_cast<Py_ssize_t>(ids.size());
-    if (i < 0) i += n;
-    if (i < 0 || i >= n) {
-      PyErr_SetString(PyExc_IndexError, PyTuple_Check(o) ? "tuple index out of range" : "list index out of range");
-      exception_is_recorded_ = true;
-      return Outcome::Raised;
-    }
-    *out = {Py_NewRef(PySequence_Fast_ITEMS(o)[i]), ids[i]};
-    return Outcome::Done;
+    return get_element(c, k, out);
   }
-  if (is_plain_sequence && PySlice_Check(k.object)) {
-    std::vector<ValueId> ids, selected;
-    if (!fix_slice(k)) return stop("a slice that is known late");
-    if (!element_ids(c, &ids)) return stop("a slice of a sequence of unknown contents");
-    PyObject* result = run();
-    if (result == nullptr) return raised();
-    Py_ssize_t start, stop_, step;
-    PySlice_Unpack(k.object, &start, &stop_, &step);
-    Py_ssize_t n = PySlice_AdjustIndices(static_cast<Py_ssize_t>(ids.size()), &start, &stop_, step);
-    for (Py_ssize_t i = 0; i < n; i++) selected.push_back(ids[start + i * step]);
-    if (PyTuple_Check(result)) {
-      PyObject* subclass = PyTuple_CheckExact(result) ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(result));
-      *out = new_tuple(result, selected, subclass);
-    } else {
-      *out = new_list(result, selected);
-    }
-    return Outcome::Done;
-  }
+  if (is_plain_sequence && PySlice_Check(k.object)) return get_slice(c, k, out);
+  if (is_plain_sequence) return stop("a subscription by " + type_name(Py_TYPE(k.object)));
   if (PyType_Check(o)) {  // list[int], Generic[T], Enum['name']
     if (!know_identity(c) || !make_key(k)) return stop("a subscripted class that is known late");
     PyObject* result = run();

@@ -109,9 +109,12 @@ ValueId Recorder::range_id(Py_ssize_t value) {
   return id;
 }
 
-Outcome Recorder::make_iterator(Operand o, Operand* out) {
+Outcome Recorder::make_iterator(Operand o, Operand* out, PyObject* base) {
+  auto get_iterator = [&] {
+    return base != nullptr ? PyObject_CallOneArg(base, o.object) : PyObject_GetIter(o.object);
+  };
   auto plain = [&] {
-    PyObject* iterator = PyObject_GetIter(o.object);
+    PyObject* iterator = get_iterator();
     *out = {iterator, kNoValue};
     return iterator != nullptr ? Outcome::Done : Outcome::Raised;
   };
@@ -126,8 +129,9 @@ Outcome Recorder::make_iterator(Operand o, Operand* out) {
   }
   ValueId sources[] = {o.id};
   auto state = std::make_unique<IteratorState>();
-  bool is_list_like = (PyTuple_Check(x) && type->tp_iter == PyTuple_Type.tp_iter) ||
-                      (PyList_Check(x) && type->tp_iter == PyList_Type.tp_iter);
+  const bool is_base = base != nullptr;
+  bool is_list_like = (PyTuple_Check(x) && (is_base || type->tp_iter == PyTuple_Type.tp_iter)) ||
+                      (PyList_Check(x) && (is_base || type->tp_iter == PyList_Type.tp_iter));
   if (is_list_like) {
     std::vector<ValueId> ids;
     if (!element_ids(o, &ids)) return stop("iteration over a sequence of unknown contents");
@@ -138,12 +142,15 @@ Outcome Recorder::make_iterator(Operand o, Operand* out) {
     } else {
       state->sequence = heap_of(o);
     }
-  } else if (PyDict_Check(x) && (type->tp_iter == PyDict_Type.tp_iter || type->tp_iter == PyODict_Type.tp_iter)) {
+  } else if (PyDict_Check(x) &&
+             (is_base || type->tp_iter == PyDict_Type.tp_iter || type->tp_iter == PyODict_Type.tp_iter)) {
     if (!is_constant(o.id) && !know_type(o)) return Outcome::Stop;
     std::vector<Operand> keys;
     std::vector<ValueId> values;
     if (!dict_ids(o, &keys, &values)) return stop("iteration over a dict of unknown contents");
     for (Operand& key : keys) state->ids.push_back(key.id);
+  } else if (is_base) {
+    return stop("iteration over " + type_name(type) + " past an override");
   } else if (PyRange_Check(x)) {
     if (!is_constant(o.id)) return stop("iteration over a range that is known late");
     state->kind = IteratorKind::Range;
@@ -180,6 +187,12 @@ Outcome Recorder::make_iterator(Operand o, Operand* out) {
   } else {
     bool found;
     Outcome outcome = call_special(names().iter, o, {}, out, &found);
+    if (found && outcome == Outcome::Done && !PyIter_Check(out->object)) {
+      lose("an __iter__ that gives no iterator");
+      PyErr_Format(PyExc_TypeError, "iter() returned non-iterator of type '%.100s'", Py_TYPE(out->object)->tp_name);
+      Py_CLEAR(out->object);
+      return Outcome::Raised;
+    }
     if (found) return outcome;
     if (host::is_tensor(x)) {
       static PyObject* tensor_iter = PyObject_GetAttr(reinterpret_cast<PyObject*>(host::tensor_type()), names().iter);
@@ -195,12 +208,12 @@ Outcome Recorder::make_iterator(Operand o, Operand* out) {
     }
     return stop("iteration over " + type_name(type));
   }
-  PyObject* iterator = PyObject_GetIter(x);
+  PyObject* iterator = get_iterator();
   if (iterator == nullptr) {
     lose("an iteration that raised");
     return Outcome::Raised;
   }
-  *out = new_iterator(iterator, sources, nullptr, std::move(state));
+  *out = new_iterator(iterator, sources, base, std::move(state));
   return Outcome::Done;
 }
 
@@ -209,6 +222,7 @@ bool Recorder::predict_next(HeapObject* iterator, ValueId* id, bool* is_known) {
   IteratorState& state = *iterator->iterator;
   switch (state.kind) {
     case IteratorKind::Sequence: {
+      if (state.has_ended) return false;  // for good, whatever is appended
       std::vector<ValueId>& elements = state.sequence->elements;
       if (!state.sequence->has_elements) {  // unrecorded code has run: they are read again
         PyObject* list = state.sequence->object;
@@ -220,7 +234,8 @@ bool Recorder::predict_next(HeapObject* iterator, ValueId* id, bool* is_known) {
       }
       Py_ssize_t n = static_cast<Py_ssize_t>(elements.size());
       Py_ssize_t i = state.is_reversed ? state.start - 1 - state.index : state.index;
-      if (i < 0 || i >= n) return false;
+      state.has_ended = i < 0 || i >= n;
+      if (state.has_ended) return false;
       *id = elements[i];
       break;
     }
@@ -566,6 +581,10 @@ Outcome Recorder::make_source(Operand iterable, Operand* out) {
   return make_iterator(iterable, out);
 }
 
+bool Recorder::can_be_iterated_again(PyObject* iterable) {
+  return !PyIter_Check(iterable) && (Py_TYPE(iterable)->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0;
+}
+
 Outcome Recorder::all_elements(Operand iterable, std::vector<Operand>* out) {
   PyObject* x = iterable.object;
   if (active_ && (PyTuple_Check(x) || PyList_CheckExact(x)) &&
@@ -583,7 +602,7 @@ Outcome Recorder::all_elements(Operand iterable, std::vector<Operand>* out) {
     Operand element;
     outcome = next_element(iterator, &element);
     if (outcome == Outcome::Stop) {
-      if (out->empty() && !PyGen_CheckExact(x)) break;
+      if (out->empty() && can_be_iterated_again(x)) break;
       outcome = next_element(iterator, &element);  // the recording has ended: go on unrecorded
     }
     if (outcome != Outcome::Done || element.object == nullptr) break;

@@ -1,19 +1,73 @@
 // Models of built-in functions and of the methods of object, type, tuple and str.
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "capture/models_impl.h"
 #include "capture/names.h"
 #include "capture/recorder.h"
 #include "capture/type_facts.h"
 #include "capture/type_names.h"
+#include "host/cpython/class_lookup.h"
 #include "host/torch/tensor.h"
 
 namespace reprise::capture {
 
 MODEL(len) {
   NO_KEYWORDS(1, 1)
+  PAST_OVERRIDE(len, base_length)
   return length(args[0], out);
+}
+
+// A class that decides in Python, in the program's own code, who its instances or subclasses are.
+static bool has_own_check(PyObject* classes, PyObject* name) {
+  if (PyTuple_Check(classes)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes); i++) {
+      if (has_own_check(PyTuple_GET_ITEM(classes, i), name)) return true;
+    }
+    return false;
+  }
+  PyObject* check = host::find_in_class(Py_TYPE(classes), name);
+  if (check == nullptr || !PyFunction_Check(check)) return false;
+  PyObject* module = PyDict_GetItemString(PyFunction_GET_GLOBALS(check), "__name__");
+  const char* text = module != nullptr && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
+  const std::string_view owner(text != nullptr ? text : "");
+  return owner != "abc" && owner != "typing" && owner != "enum" && owner != "torch" && !owner.starts_with("torch.");
+}
+
+// isinstance(o, classes) or issubclass(o, classes) as CPython asks, one class after the other.
+Outcome Recorder::ask_class(Operand o, Operand classes, PyObject* name, bool* answer) {
+  *answer = false;
+  if (PyTuple_Check(classes.object)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes.object) && !*answer; i++) {
+      PyObject* one = PyTuple_GET_ITEM(classes.object, i);
+      const Outcome outcome = ask_class(o, {one, constant_id(one)}, name, answer);
+      if (outcome != Outcome::Done) return outcome;
+    }
+    return Outcome::Done;
+  }
+  const bool is_instance = name == names().instancecheck;
+  if (is_instance && reinterpret_cast<PyObject*>(Py_TYPE(o.object)) == classes.object) {
+    *answer = true;
+    return Outcome::Done;
+  }
+  if (!active_ || !has_own_check(classes.object, name)) {
+    CCall bracket(*this);
+    const int found =
+        is_instance ? PyObject_IsInstance(o.object, classes.object) : PyObject_IsSubclass(o.object, classes.object);
+    *answer = found > 0;
+    if (found < 0) lose("isinstance that raised");
+    return found < 0 ? Outcome::Raised : Outcome::Done;
+  }
+  ModeScope mode(*this, ResumeMode::Never);
+  Operand result;
+  bool is_python;
+  Outcome outcome = call_special(name, classes, std::span<const Operand>(&o, 1), &result, &is_python);
+  if (outcome != Outcome::Done) return outcome;
+  outcome = truth(*top_, result, answer);
+  if (outcome == Outcome::Stop) outcome = truth(*top_, result, answer);  // ended: unrecorded now
+  Py_DECREF(result.object);
+  return outcome;
 }
 
 MODEL(isinstance) {
@@ -34,6 +88,18 @@ MODEL(isinstance) {
     }
   }
   if (!PyType_Check(o)) know_type_version(Py_TYPE(o));
+  const char* called =
+      PyCFunction_Check(callable.object) ? reinterpret_cast<PyCFunctionObject*>(callable.object)->m_ml->ml_name : "";
+  const bool is_instance = strcmp(called, "isinstance") == 0;
+  if (active_ && (is_instance || strcmp(called, "issubclass") == 0)) {
+    PyObject* check = is_instance ? names().instancecheck : names().subclasscheck;
+    if (has_own_check(args[1].object, check)) {
+      bool answer = false;
+      const Outcome outcome = ask_class(args[0], args[1], check, &answer);
+      if (outcome == Outcome::Done) *out = bool_constant(answer);
+      return outcome;
+    }
+  }
   CCall bracket(*this);
   PyObject* result = call_live(callable.object, args, n, nullptr);
   if (result == nullptr) {
@@ -123,7 +189,8 @@ MODEL(delattr) {
 
 MODEL(iter) {
   NO_KEYWORDS(1, 1)
-  return make_iterator(args[0], out);
+  const bool is_base = passes_override(callable.object, args[0].object, names().iter);
+  return make_iterator(args[0], out, is_base ? callable.object : nullptr);
 }
 
 MODEL(next) {
@@ -162,7 +229,7 @@ MODEL(any) {
   for (bool is_first = true;; is_first = false) {
     Operand element;
     outcome = next_element(iterator, &element);
-    if (outcome == Outcome::Stop && (!is_first || PyGen_CheckExact(args[0].object)))
+    if (outcome == Outcome::Stop && (!is_first || !can_be_iterated_again(args[0].object)))
       outcome = next_element(iterator, &element);
     if (outcome != Outcome::Done || element.object == nullptr) break;
     bool truth_value = false;
@@ -183,6 +250,27 @@ MODEL(any) {
 
 MODEL(all) { return model_any(callable, args, n, kwnames, out); }
 
+// sum() of a list of the elements, one node. Takes the elements.
+Outcome Recorder::sum_alone(Operand callable, std::vector<Operand>* elements, const Operand* args, int n,
+                            Operand* out) {
+  PyObject* list = PyList_New(static_cast<Py_ssize_t>(elements->size()));
+  std::vector<ValueId> ids;
+  bool is_number = n == 1 || PyLong_CheckExact(args[1].object) || PyFloat_CheckExact(args[1].object);
+  for (size_t i = 0; i < elements->size(); i++) {
+    const Operand& element = (*elements)[i];
+    PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), element.object);
+    ids.push_back(element.id);
+    is_number = is_number && (PyLong_CheckExact(element.object) || PyFloat_CheckExact(element.object));
+    is_number = is_number && (element.id < 0 || know_type(element));
+  }
+  if (active_ && !is_number) lose("sum() of texts, or of floats and other objects");
+  Operand whole[2] = {new_list(list, ids), n == 2 ? args[1] : Operand{}};
+  const Outcome outcome =
+      active_ ? call_pure(callable, whole, n, nullptr, out) : call_unrecorded(callable, whole, n, out);
+  Py_DECREF(list);
+  return outcome;
+}
+
 MODEL(sum) {
   if (n < 1 || n > 2 || (kwnames != nullptr && n != 2)) return stop("an unusual call of sum");
   std::vector<Operand> elements;
@@ -191,6 +279,12 @@ MODEL(sum) {
     Outcome outcome = all_elements(args[0], &elements);
     if (outcome != Outcome::Done) return outcome;
   }
+  // Texts are refused, and from 3.12 on floats are added with a compensation: both are sum()'s own business.
+  int float_count = n == 2 && PyFloat_CheckExact(args[1].object);
+  for (Operand& element : elements) float_count += PyFloat_CheckExact(element.object);
+  const bool is_text =
+      n == 2 && (PyUnicode_Check(args[1].object) || PyBytes_Check(args[1].object) || PyByteArray_Check(args[1].object));
+  if (is_text || (PY_VERSION_HEX >= 0x030C0000 && float_count > 1)) return sum_alone(callable, &elements, args, n, out);
   Operand total = n == 2 ? Operand{Py_NewRef(args[1].object), args[1].id} : Operand{PyLong_FromLong(0), kNoValue};
   if (n == 1) total.id = constant_id(total.object);
   // sum() adds from the left; so do we, one node an addition.
@@ -263,14 +357,28 @@ MODEL(minmax) {
 MODEL(sorted) {
   if (kwnames != nullptr || n != 1 || PyGen_CheckExact(args[0].object)) return call_opaque(callable);
   std::vector<Operand> elements;
-  Outcome outcome = all_elements(args[0], &elements);
-  if (outcome != Outcome::Done) return outcome;
-  bool is_fixed = true;
+  {
+    ModeScope mode(*this, ResumeMode::Never);
+    Outcome outcome = all_elements(args[0], &elements);
+    if (outcome != Outcome::Done) return outcome;
+  }
+  bool is_fixed = active_;
   for (Operand& element : elements) is_fixed = is_fixed && make_constant(element);
-  for (Operand& element : elements) Py_DECREF(element.object);
-  if (!is_fixed) return stop(UnsupportedCode::OpaqueCall, "sorted() of values that are known late");
-  PyObject* result = call_live(callable.object, args, n, nullptr);
-  if (result == nullptr) {
+  PyObject* result = PyList_New(0);
+  for (Operand& element : elements) {
+    if (result != nullptr && PyList_Append(result, element.object) < 0) Py_CLEAR(result);
+    Py_DECREF(element.object);
+  }
+  if (result == nullptr) return Outcome::Raised;
+  if (!is_fixed && active_) {
+    if (can_be_iterated_again(args[0].object)) {
+      Py_DECREF(result);
+      return stop(UnsupportedCode::OpaqueCall, "sorted() of values that are known late");
+    }
+    lose("sorted() of values that are known late");
+  }
+  if (PyList_Sort(result) < 0) {
+    Py_DECREF(result);
     lose("sorted() that raised");
     return Outcome::Raised;
   }
@@ -526,11 +634,13 @@ MODEL(sequence_search) {
 
 MODEL(getitem) {
   NO_KEYWORDS(2, 2)
+  PAST_OVERRIDE(getitem, base_get_item)
   return get_item(*top_, args[0], args[1], out);
 }
 
 MODEL(setitem) {
   NO_KEYWORDS(3, 3)
+  PAST_OVERRIDE(setitem, base_set_item)
   Outcome outcome = set_item(*top_, args[0], args[1], args[2]);
   if (outcome == Outcome::Done) *out = constant(Py_None);
   return outcome;
@@ -538,6 +648,7 @@ MODEL(setitem) {
 
 MODEL(contains) {
   NO_KEYWORDS(2, 2)
+  PAST_OVERRIDE(contains, base_contains)
   bool found = false;
   Outcome outcome = contains(*top_, args[0], args[1], &found);
   if (outcome == Outcome::Done) *out = bool_constant(found);

@@ -27,6 +27,17 @@ MODEL(list_extend) {
   return outcome;
 }
 
+// super().__init__(values) of a list that the trace has just made.
+MODEL(list_init) {
+  NO_KEYWORDS(1, 2)
+  if (!PyList_Check(args[0].object) || PyList_GET_SIZE(args[0].object) != 0 || !is_created(args[0].id))
+    return call_opaque(callable);
+  Outcome outcome = Outcome::Done;
+  if (n == 2) outcome = list_extend(*top_, args[0], args[1]);
+  if (outcome == Outcome::Done) *out = constant(Py_None);
+  return outcome;
+}
+
 MODEL(list_pop) {
   NO_KEYWORDS(1, 2)
   if (n == 2 && !make_constant(args[1])) return stop("list.pop at an index that is known late");
@@ -48,7 +59,7 @@ MODEL(list_pop) {
   *out = {result, list->elements[i]};
   list->elements.erase(list->elements.begin() + i);
   note_list_written(args[0].object, list);
-  facts_[args[0].id].is_length_known = false;
+  facts_[args[0].id].is_length_known = facts_[args[0].id].is_truth_known = false;
   note_effect(list);
   return Outcome::Done;
 }
@@ -67,7 +78,7 @@ MODEL(list_insert) {
   if (active_) {
     list->elements.insert(list->elements.begin() + i, args[2].id);
     note_list_written(args[0].object, list);
-    facts_[args[0].id].is_length_known = false;
+    facts_[args[0].id].is_length_known = facts_[args[0].id].is_truth_known = false;
     note_effect(list);
   }
   *out = {result, constant_id(result)};
@@ -107,7 +118,7 @@ MODEL(list_clear) {
   list->elements.clear();
   list->witnesses.clear();
   if (active_) {
-    facts_[args[0].id].is_length_known = false;
+    facts_[args[0].id].is_length_known = facts_[args[0].id].is_truth_known = false;
     note_effect(list);
   }
   *out = constant(Py_None);
@@ -118,6 +129,7 @@ MODEL(list_clear) {
 
 MODEL(dict_contains) {
   NO_KEYWORDS(2, 2)
+  PAST_OVERRIDE(contains, base_contains)
   bool found = false;
   Outcome outcome = contains(*top_, args[0], args[1], &found);
   if (outcome == Outcome::Done) *out = bool_constant(found);
@@ -173,18 +185,12 @@ MODEL(dict_setitem) {
   if (result == nullptr) return Outcome::Raised;
   if (active_) {
     object->items.set(canonical, args[2].id);
-    facts_[args[0].id].is_length_known = facts_[args[0].id].are_keys_known = false;
+    facts_[args[0].id].is_length_known = facts_[args[0].id].are_keys_known = facts_[args[0].id].is_truth_known = false;
     note_dict_written(args[0].object, object);
     note_effect(object);
   }
   *out = {result, constant_id(result)};
   return Outcome::Done;
-}
-
-// Python code of a subclass of dict that stands between its items and whoever uses the operators on it.
-static bool is_overridden(PyObject* dict, PyObject* name) {
-  PyObject* method = host::find_in_class(Py_TYPE(dict), name);
-  return method != nullptr && !Py_IS_TYPE(method, &PyWrapperDescr_Type) && !Py_IS_TYPE(method, &PyMethodDescr_Type);
 }
 
 MODEL(dict_delitem) {
@@ -364,7 +370,10 @@ MODEL(dict_update) {
   };
   if (positional == 2) {
     Operand source = args[1];
-    if (PyDict_Check(source.object)) {
+    const bool has_own_protocol =
+        is_ordered && !PyDict_CheckExact(source.object) && PyDict_Check(source.object) &&
+        (is_overridden(source.object, names().keys) || is_overridden(source.object, names().getitem));
+    if (reads_own_items(source.object) && !has_own_protocol) {
       std::vector<Operand> keys;
       std::vector<ValueId> values;
       if (!know_type(source) && !is_constant(source.id)) return Outcome::Stop;
@@ -522,7 +531,7 @@ MODEL(dict_clear) {
   if (active_) {
     object->items.clear();
     object->is_complete = true;
-    facts_[args[0].id].is_length_known = facts_[args[0].id].are_keys_known = false;
+    facts_[args[0].id].is_length_known = facts_[args[0].id].are_keys_known = facts_[args[0].id].is_truth_known = false;
     note_dict_written(args[0].object, object);
     note_effect(object);
   }

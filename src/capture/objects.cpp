@@ -2,6 +2,8 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "capture/models_impl.h"
+#include "capture/names.h"
 #include "capture/recorder.h"
 #include "host/cpython/watch.h"
 #include "host/torch/tensor.h"
@@ -640,7 +642,7 @@ Outcome Recorder::list_extend(Act& act, Operand list, Operand iterable) {
       outcome = list_append(act, list, element);
       if (outcome == Outcome::Stop && !is_first) {  // part of it is done: finish unrecorded
         outcome = PyList_Append(list.object, element.object) < 0 ? Outcome::Raised : Outcome::Done;
-      } else if (outcome == Outcome::Stop && PyIter_Check(iterable.object)) {
+      } else if (outcome == Outcome::Stop && !can_be_iterated_again(iterable.object)) {
         outcome = PyList_Append(list.object, element.object) < 0 ? Outcome::Raised : Outcome::Done;
       }
     }
@@ -692,6 +694,14 @@ void Recorder::state_identities() {
 
 Outcome Recorder::set_update(Act& act, Operand set, Operand iterable) {
   HeapObject* source = iterable.id >= 0 ? facts_[iterable.id].heap : nullptr;
+  // Of a set it takes the elements themselves, past a subclass's __iter__.
+  if (PyAnySet_Check(iterable.object) && is_overridden(iterable.object, names().iter)) {
+    if (active_) return stop("a set whose class has an __iter__ of its own");
+    static PyObject* kUpdate = PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PySet_Type), "update");
+    PyObject* result = PyObject_CallFunctionObjArgs(kUpdate, set.object, iterable.object, nullptr);
+    Py_XDECREF(result);
+    return result == nullptr ? Outcome::Raised : Outcome::Done;
+  }
   const bool existed = PyAnySet_CheckExact(iterable.object) && iterable.id >= 0 && !is_constant(iterable.id) &&
                        (source == nullptr || !source->is_created);
   if (active_ && existed && is_created(set.id)) {
@@ -713,7 +723,7 @@ Outcome Recorder::set_update(Act& act, Operand set, Operand iterable) {
     if (outcome != Outcome::Done) return outcome;
   }
   Outcome outcome = Outcome::Done;
-  bool has_started = PyIter_Check(iterable.object);
+  bool has_started = !can_be_iterated_again(iterable.object);
   for (Operand& element : elements) {
     if (outcome == Outcome::Done) {
       outcome = set_add(act, set, element);
@@ -736,9 +746,18 @@ Outcome Recorder::list_to_tuple(Act&, Operand list, Operand* out) {
   return Outcome::Done;
 }
 
+// What C code reads of a mapping (`{**d}`, dict(d), d.update) are a dict's own items, unless its class has keys() and
+// subscription of its own and says so by another __iter__, or is an OrderedDict's.
+bool Recorder::reads_own_items(PyObject* mapping) {
+  if (!PyDict_Check(mapping)) return false;
+  if (Py_TYPE(mapping)->tp_iter == PyDict_Type.tp_iter) return true;
+  return !is_overridden(mapping, names().iter) && !is_overridden(mapping, names().keys) &&
+         !is_overridden(mapping, names().getitem);
+}
+
 Outcome Recorder::dict_update(Act&, Operand d, Operand u) {
   if (!active_) return PyDict_Update(d.object, u.object) < 0 ? Outcome::Raised : Outcome::Done;
-  if (!PyDict_Check(u.object) || u.id < 0 || !know_type(u)) return stop("a mapping that is no dict");
+  if (!reads_own_items(u.object) || u.id < 0 || !know_type(u)) return stop("a mapping that is no dict");
   std::vector<Operand> keys;
   std::vector<ValueId> values;
   if (!dict_ids(u, &keys, &values)) return stop("a dict of unknown contents");
@@ -754,7 +773,7 @@ Outcome Recorder::dict_update(Act&, Operand d, Operand u) {
 }
 
 Outcome Recorder::dict_merge(Act& act, Operand d, Operand u, Operand) {
-  if (!PyDict_Check(u.object)) return stop("a mapping that is no dict");
+  if (!reads_own_items(u.object)) return stop("a mapping that is no dict");
   PyObject *key, *value;
   Py_ssize_t position = 0;
   while (PyDict_Next(u.object, &position, &key, &value)) {

@@ -1,6 +1,7 @@
 // Unary and binary operators, comparisons, truth, identity and strings.
 #include <cstring>
 
+#include "capture/models_impl.h"
 #include "capture/names.h"
 #include "capture/recorder.h"
 #include "capture/type_facts.h"
@@ -132,27 +133,48 @@ Outcome Recorder::binary_special(int op, Operand l, Operand r, Operand* out, boo
     if (function == nullptr) continue;
     if (!PyFunction_Check(function)) {
       if (is_plain_value(attempt.self.object)) continue;  // int.__add__(object of ours) is NotImplemented
-      return *found ? stop("a binary operation with C and Python methods") : Outcome::Done;
+      if (!*found) return Outcome::Done;
     }
-    Outcome outcome =
-        call_special(attempt.name, attempt.self, std::span<const Operand>(&attempt.other, 1), out, &is_python);
+    Outcome outcome = Outcome::Done;
+    if (*found && (!active_ || !PyFunction_Check(function))) {  // what has been asked is not asked again
+      CCall bracket(*this);
+      PyObject* live = PyObject_CallFunctionObjArgs(function, attempt.self.object, attempt.other.object, nullptr);
+      *out = {live, kNoValue};
+      outcome = live != nullptr ? Outcome::Done : Outcome::Raised;
+      if (live != Py_NotImplemented) lose("a binary operation with C and Python methods");
+    } else {
+      outcome = call_special(attempt.name, attempt.self, std::span<const Operand>(&attempt.other, 1), out, &is_python);
+      if (outcome == Outcome::Stop && *found) {
+        PyObject* live = PyObject_CallFunctionObjArgs(function, attempt.self.object, attempt.other.object, nullptr);
+        *out = {live, kNoValue};
+        outcome = live != nullptr ? Outcome::Done : Outcome::Raised;
+      }
+    }
     *found = true;
-    if (outcome != Outcome::Done) return outcome;
-    if (out->object != Py_NotImplemented) return outcome;
+    if (outcome != Outcome::Done || out->object != Py_NotImplemented) return outcome;
     Py_DECREF(out->object);
-    if (!active_) {
-      PyObject* result = host::kBinaryOperators[op](l.object, r.object);
-      *out = {result, kNoValue};
-      return result != nullptr ? Outcome::Done : Outcome::Raised;
-    }
   }
-  if (*found) {
-    lose("a binary operation that no method implements");
-    PyObject* result = host::kBinaryOperators[op](l.object, r.object);
+  if (!*found) return Outcome::Done;
+  lose("a binary operation that no method implements");
+  // Sequences are asked last: the left one to concatenate, either one to repeat.
+  const PySequenceMethods* left_methods = Py_TYPE(l.object)->tp_as_sequence;
+  const PySequenceMethods* right_methods = Py_TYPE(r.object)->tp_as_sequence;
+  const bool repeats = (left_methods != nullptr && left_methods->sq_repeat != nullptr) ||
+                       (right_methods != nullptr && right_methods->sq_repeat != nullptr);
+  const bool concatenates = left_methods != nullptr && left_methods->sq_concat != nullptr;
+  if ((base == kAdd && concatenates) || (base == kMultiply && repeats)) {
+    PyObject* result = base == kAdd && op < kInplaceFirst ? left_methods->sq_concat(l.object, r.object)
+                                                          : host::kBinaryOperators[op](l.object, r.object);
     *out = {result, kNoValue};
     return result != nullptr ? Outcome::Done : Outcome::Raised;
   }
-  return Outcome::Done;
+  static constexpr const char* kSigns[13] = {"+", "&", "//", "<<", "@", "*", "%", "|", "**", ">>", "-", "/", "^"};
+  const bool is_in_place = op >= kInplaceFirst;
+  const std::string sign =
+      base == kPower && !is_in_place ? "** or pow()" : std::string(kSigns[base]) + (is_in_place ? "=" : "");
+  PyErr_Format(PyExc_TypeError, "unsupported operand type(s) for %.100s: '%.100s' and '%.100s'", sign.c_str(),
+               Py_TYPE(l.object)->tp_name, Py_TYPE(r.object)->tp_name);
+  return Outcome::Raised;
 }
 
 // Enum members that are strings or numbers become constants, and the operands of the node their values, which guards
@@ -253,15 +275,24 @@ Outcome Recorder::binary(Act& act, int op, Operand l, Operand r, Operand* out) {
     }
     return done(result, id);
   }
+  // torch.Size gives its own type; a class of the program may say otherwise (it may be a vector).
+  auto concatenates = [](PyObject* o) {
+    return PyTuple_CheckExact(o) || (PyTuple_Check(o) && !is_overridden(o, names().add) &&
+                                     !is_overridden(o, names().radd) && !is_overridden(o, names().iadd));
+  };
   bool is_sequence =
-      (PyTuple_Check(a) && PyTuple_Check(b)) || (PyList_CheckExact(a) && PyList_CheckExact(b) && op == kAdd);
+      (concatenates(a) && concatenates(b)) || (PyList_CheckExact(a) && PyList_CheckExact(b) && op == kAdd);
   if (base == kAdd && is_sequence) {
     std::vector<ValueId> ids, more;
     if (!element_ids(l, &ids) || !element_ids(r, &more)) return stop("sequences of unknown contents");
     ids.insert(ids.end(), more.begin(), more.end());
     PyObject* result = run();
     if (result == nullptr) return raised();
-    *out = PyTuple_Check(result) ? new_tuple(result, ids) : new_list(result, ids);
+    PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(result));
+    if (PyTuple_Check(result) && !PyTuple_CheckExact(result) && (!know_type(l) || !know_type(r)))
+      lose("a concatenation whose class is known late");
+    *out = PyTuple_Check(result) ? new_tuple(result, ids, PyTuple_CheckExact(result) ? nullptr : type)
+                                 : new_list(result, ids);
     return Outcome::Done;
   }
   if (op == kAdd + kInplaceFirst && PyList_CheckExact(a)) {
@@ -269,7 +300,8 @@ Outcome Recorder::binary(Act& act, int op, Operand l, Operand r, Operand* out) {
     if (outcome == Outcome::Done) *out = {Py_NewRef(a), l.id};
     return outcome;
   }
-  if (base == kMultiply && (PyList_CheckExact(a) || PyTuple_CheckExact(a)) && PyLong_Check(b) && op < kInplaceFirst) {
+  if (base == kMultiply && (PyList_CheckExact(a) || PyTuple_CheckExact(a)) && op < kInplaceFirst &&
+      (PyLong_CheckExact(b) || PyBool_Check(b))) {
     std::vector<ValueId> ids, repeated;
     if (!make_constant(r) || !element_ids(l, &ids)) return stop("a repeated sequence of unknown contents");
     PyObject* result = run();
@@ -375,7 +407,9 @@ Outcome Recorder::truth(Act&, Operand v, bool* out) {
     if (id >= 0) guard(id, FactKind::Identity, truth ? Py_True : Py_False);
     return Outcome::Done;
   }
-  if (PyFunction_Check(o) || PyType_Check(o) || PyModule_Check(o) || PyCFunction_Check(o) || PyMethod_Check(o)) {
+  const bool is_plain_class = PyType_Check(o) && find_in_class(Py_TYPE(o), names().bool_) == nullptr &&
+                              find_in_class(Py_TYPE(o), names().len) == nullptr;
+  if (PyFunction_Check(o) || is_plain_class || PyModule_Check(o) || PyCFunction_Check(o) || PyMethod_Check(o)) {
     if (!know_type(v)) return Outcome::Stop;
     *out = true;
     return Outcome::Done;
@@ -385,7 +419,8 @@ Outcome Recorder::truth(Act&, Operand v, bool* out) {
   if (!is_made_in_c(type)) {
     know_type_version(type);
     PyObject* function = find_in_class(type, names().bool_);
-    if (function == nullptr) function = find_in_class(type, names().len);
+    const bool is_length = function == nullptr;
+    if (is_length) function = find_in_class(type, names().len);
     if (function == nullptr) {
       *out = true;
       return Outcome::Done;
@@ -396,6 +431,13 @@ Outcome Recorder::truth(Act&, Operand v, bool* out) {
         ModeScope mode(*this, ResumeMode::Never);
         Outcome outcome = call_function({function, constant_id(function)}, &v, 1, nullptr, &result);
         if (outcome != Outcome::Done) return outcome;
+      }
+      if (is_length && finish_length(&result) == Outcome::Raised) return Outcome::Raised;
+      if (!is_length && !PyBool_Check(result.object)) {
+        lose("a __bool__ that gives no bool");
+        PyErr_Format(PyExc_TypeError, "__bool__ should return bool, returned %s", Py_TYPE(result.object)->tp_name);
+        Py_DECREF(result.object);
+        return Outcome::Raised;
       }
       if (active_ && !make_constant(result)) lose("the result of __bool__ is known late");
       *out = PyObject_IsTrue(result.object) > 0;
@@ -410,7 +452,7 @@ Outcome Recorder::truth(Act&, Operand v, bool* out) {
   }
   *out = truth;
   Facts& known = facts_[v.id];
-  if (known.constant != nullptr) return Outcome::Done;
+  if (is_constant(v.id)) return Outcome::Done;
   bool is_sized = type->tp_as_number != nullptr && type->tp_as_number->nb_bool != nullptr;
   is_sized |= type->tp_as_sequence != nullptr && type->tp_as_sequence->sq_length != nullptr;
   is_sized |= type->tp_as_mapping != nullptr && type->tp_as_mapping->mp_length != nullptr;
@@ -495,6 +537,69 @@ Outcome Recorder::is_none(Act&, Operand v, bool* out) {
   return know_type(v) ? Outcome::Done : Outcome::Stop;
 }
 
+/// l < r where one side's class compares in Python: as CPython asks them, a subclass's method first, each once.
+Outcome Recorder::compare_special(int op, Operand l, Operand r, Operand* out, bool* found) {
+  static PyObject* kNames[6] = {PyUnicode_InternFromString("__lt__"), PyUnicode_InternFromString("__le__"),
+                                PyUnicode_InternFromString("__eq__"), PyUnicode_InternFromString("__ne__"),
+                                PyUnicode_InternFromString("__gt__"), PyUnicode_InternFromString("__ge__")};
+  static constexpr int kSwapped[6] = {Py_GT, Py_GE, Py_EQ, Py_NE, Py_LT, Py_LE};
+  static constexpr const char* kSigns[6] = {"<", "<=", "==", "!=", ">", ">="};
+  struct Side {
+    Operand self, other;
+    int op;
+    PyObject* function;
+  };
+  Side sides[2] = {{l, r, op, nullptr}, {r, l, kSwapped[op], nullptr}};
+  if (Py_TYPE(l.object) != Py_TYPE(r.object) && PyType_IsSubtype(Py_TYPE(r.object), Py_TYPE(l.object)))
+    std::swap(sides[0], sides[1]);
+  *found = false;
+  for (Side& side : sides) {
+    side.function = find_in_class(Py_TYPE(side.self.object), kNames[side.op]);
+    *found = *found || (side.function != nullptr && PyFunction_Check(side.function));
+  }
+  if (!*found) return Outcome::Done;
+  if (!know_type(l) || !know_type(r)) return Outcome::Stop;
+  ModeScope mode(*this, ResumeMode::Never);
+  bool has_run = false;
+  for (Side& side : sides) {
+    Operand result;
+    if (side.function != nullptr && PyFunction_Check(side.function)) {
+      bool is_python;
+      const Outcome outcome =
+          call_special(kNames[side.op], side.self, std::span<const Operand>(&side.other, 1), &result, &is_python);
+      if (outcome == Outcome::Stop && has_run) {  // the other side has answered: this call is not recorded
+        result = {PyObject_CallFunctionObjArgs(side.function, side.self.object, side.other.object, nullptr), kNoValue};
+        if (result.object == nullptr) return Outcome::Raised;
+      } else if (outcome != Outcome::Done) {
+        return outcome;
+      }
+      has_run = true;
+    } else {
+      CCall bracket(*this);
+      const richcmpfunc compare = Py_TYPE(side.self.object)->tp_richcompare;
+      if (compare == nullptr) continue;
+      result.object = compare(side.self.object, side.other.object, side.op);
+      if (result.object == nullptr || result.object != Py_NotImplemented) lose("a comparison by C and Python methods");
+      if (result.object == nullptr) return Outcome::Raised;
+    }
+    if (result.object != Py_NotImplemented) {
+      *out = {result.object, active_ ? result.id : kNoValue};
+      return Outcome::Done;
+    }
+    Py_DECREF(result.object);
+  }
+  if (op == Py_EQ || op == Py_NE) {
+    bool is_same = l.object == r.object;
+    if (active_ && is_identical(*top_, l, r, &is_same) == Outcome::Stop) is_same = l.object == r.object;
+    *out = bool_constant(is_same == (op == Py_EQ));
+    return Outcome::Done;
+  }
+  lose("a comparison that is not supported");
+  PyErr_Format(PyExc_TypeError, "'%s' not supported between instances of '%.100s' and '%.100s'", kSigns[op],
+               Py_TYPE(l.object)->tp_name, Py_TYPE(r.object)->tp_name);
+  return Outcome::Raised;
+}
+
 Outcome Recorder::compare_values(int op, Operand l, Operand r, Operand* out) {
   auto run = [&]() -> PyObject* {
     CCall bracket(*this);
@@ -538,33 +643,12 @@ Outcome Recorder::compare_values(int op, Operand l, Operand r, Operand* out) {
     *out = new_constant(result);
     return Outcome::Done;
   };
+  auto is_of_program = [](PyObject* o) { return (Py_TYPE(o)->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0; };
+  if (fixed(l) && fixed(r) && !is_of_program(l.object) && !is_of_program(r.object)) return fold();
+  bool is_found = false;
+  const Outcome special = compare_special(op, l, r, out, &is_found);
+  if (is_found || special != Outcome::Done) return special;
   if (fixed(l) && fixed(r)) return fold();
-  static PyObject* kNames[6] = {PyUnicode_InternFromString("__lt__"), PyUnicode_InternFromString("__le__"),
-                                PyUnicode_InternFromString("__eq__"), PyUnicode_InternFromString("__ne__"),
-                                PyUnicode_InternFromString("__gt__"), PyUnicode_InternFromString("__ge__")};
-  for (bool left : {true, false}) {
-    Operand self = left ? l : r, other = left ? r : l;
-    static const int kSwapped[6] = {Py_GT, Py_GE, Py_EQ, Py_NE, Py_LT, Py_LE};
-    PyObject* function = find_in_class(Py_TYPE(self.object), kNames[left ? op : kSwapped[op]]);
-    if (function == nullptr || !PyFunction_Check(function)) continue;
-    bool found;
-    Operand result;
-    {
-      ModeScope mode(*this, ResumeMode::Never);
-      Outcome outcome =
-          call_special(kNames[left ? op : kSwapped[op]], self, std::span<const Operand>(&other, 1), &result, &found);
-      if (outcome != Outcome::Done) return outcome;
-    }
-    if (result.object != Py_NotImplemented) {
-      *out = result;
-      return Outcome::Done;
-    }
-    Py_DECREF(result.object);
-    if (active_) lose("a comparison that answers NotImplemented");
-    PyObject* live = run();
-    *out = {live, kNoValue};
-    return live != nullptr ? Outcome::Done : Outcome::Raised;
-  }
   // No method of its class compares it: its value does.
   if (!take_member_values(l, r, operands)) return stop("an enum member that is known late");
   if (fixed(l) && fixed(r)) return fold();

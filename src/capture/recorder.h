@@ -149,7 +149,13 @@ class Recorder {
   bool can_be_constant(PyObject* object) const;
   /// Fixes a dict key or set element: an immutable constant, or identity for objects that hash by identity.
   bool make_key(Operand o);
-  bool is_constant(ValueId id) const { return id >= 0 && facts_[id].constant != nullptr; }
+  /// Its value is known, not only which object it is: containers that may change are read like any other.
+  bool is_constant(ValueId id) const {
+    return id >= 0 && facts_[id].constant != nullptr && !is_mutable_container(facts_[id].constant);
+  }
+  static bool is_mutable_container(PyObject* o) {
+    return PyList_Check(o) || PyDict_Check(o) || (PyAnySet_Check(o) && !PyFrozenSet_Check(o)) || PyByteArray_Check(o);
+  }
   bool is_pre(ValueId id) const { return trace_->values[id].is_pre; }
   bool is_created(ValueId id) const { return id >= 0 && facts_[id].heap != nullptr && facts_[id].heap->is_created; }
   void know_type_version(PyTypeObject* type);
@@ -302,6 +308,9 @@ class Recorder {
   bool prepare_torch_argument(Operand o, bool scalars_may_vary);
   bool prepare_slice(Operand o);
   bool fix_numbers(Operand o);
+  static bool reads_own_items(PyObject* mapping);
+  Outcome get_element(Operand c, Operand k, Operand* out);
+  Outcome get_slice(Operand c, Operand k, Operand* out);
   bool fix_slice(Operand k);
   Outcome replace_slice(Operand c, Operand k, Operand value);
   bool is_meta_tainted(Operand o);
@@ -313,8 +322,16 @@ class Recorder {
   bool has_tensor(Operand o);
   ValueId fix_lists(Operand o);
 
+  // ---- base_methods.cpp: called past an override
+  Outcome call_unrecorded(Operand callable, const Operand* args, int n, Operand* out);
+  Outcome base_length(Operand callable, const Operand* args, Operand* out);
+  Outcome base_get_item(Operand callable, const Operand* args, Operand* out);
+  Outcome base_set_item(Operand callable, const Operand* args, Operand* out);
+  Outcome base_contains(Operand callable, const Operand* args, Operand* out);
+
   // ---- iteration.cpp
-  Outcome make_iterator(Operand o, Operand* out);
+  /// `base`: the C method `__iter__` that is called past an override; nullptr: iter(o).
+  Outcome make_iterator(Operand o, Operand* out, PyObject* base = nullptr);
   /// Next element; out->object nullptr: exhausted, and *stop_value what it returned unless that is None (new
   /// reference).
   Outcome next_element(Operand iterator, Operand* out, PyObject** stop_value = nullptr);
@@ -326,13 +343,20 @@ class Recorder {
   Outcome next_of_filter(Operand iterator, const IteratorState& state, Operand* out, PyObject** stop_value);
   Outcome make_source(Operand iterable, Operand* out);
   Outcome all_elements(Operand iterable, std::vector<Operand>* out);
+  /// Taking all elements of it once more gives the same ones and runs no code of the program's.
+  static bool can_be_iterated_again(PyObject* iterable);
   Operand new_iterator(PyObject* stolen, std::span<const ValueId> sources, PyObject* type,
                        std::unique_ptr<IteratorState> state);
   ValueId range_id(Py_ssize_t value);
 
   // ---- operations.cpp
   Outcome length(Operand o, Operand* out);
+  Outcome finish_length(Operand* result);
   Outcome compare_values(int op, Operand l, Operand r, Operand* out);
+  bool know_module(PyObject* name, PyObject* fromlist, int level, PyObject* module);
+  Outcome sum_alone(Operand callable, std::vector<Operand>* elements, const Operand* args, int n, Operand* out);
+  Outcome ask_class(Operand o, Operand classes, PyObject* name, bool* answer);
+  Outcome compare_special(int op, Operand l, Operand r, Operand* out, bool* found);
   Outcome call_special(PyObject* name, Operand self, std::span<const Operand> args, Operand* out, bool* found);
   Outcome binary_special(int op, Operand l, Operand r, Operand* out, bool* found);
 
@@ -401,6 +425,14 @@ class Recorder {
     int32_t target_item;  // where its target was made; -1: it existed before, or is torch's
   };
   std::vector<Effect> effects_;
+  /// Depth of a walk over containers, one of which may contain itself.
+  struct Nesting {
+    explicit Nesting(int* depth) : depth_(depth) { ++*depth_; }
+    ~Nesting() { --*depth_; }
+    bool is_deep() const { return *depth_ > 100; }
+    int* depth_;
+  };
+  int nesting_ = 0;
   int c_depth_ = 0;                    // inside C calls whose Python passes unrecorded
   bool last_call_ran_python_ = false;  // in the C call that was bracketed last
   bool saw_callback_ = false;          // such Python has run since the flag was cleared

@@ -111,22 +111,30 @@ bool starts_with_size(std::string_view name) {
 
 }  // namespace
 
-bool Recorder::has_tensor(Operand o) {
-  if (host::is_tensor(o.object)) return true;
-  if (PySlice_Check(o.object)) {
-    auto* slice = reinterpret_cast<PySliceObject*>(o.object);
+namespace {
+
+// `path`: the sequences on the way here, since one may contain itself.
+bool holds_tensor(PyObject* o, std::vector<PyObject*>* path) {
+  if (host::is_tensor(o)) return true;
+  if (PySlice_Check(o)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(o);
     return host::is_tensor(slice->start) || host::is_tensor(slice->stop) || host::is_tensor(slice->step);
   }
-  if (PyTuple_Check(o.object) || PyList_Check(o.object)) {
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o.object); i++) {
-      PyObject* element = PySequence_Fast_ITEMS(o.object)[i];
-      if (host::is_tensor(element)) return true;
-      if (PyTuple_Check(element) || PyList_Check(element) || PySlice_Check(element)) {
-        if (has_tensor({element, kNoValue})) return true;
-      }
-    }
+  if (!(PyTuple_Check(o) || PyList_Check(o)) || std::find(path->begin(), path->end(), o) != path->end()) return false;
+  path->push_back(o);
+  bool is_found = false;
+  for (Py_ssize_t i = 0; !is_found && i < PySequence_Fast_GET_SIZE(o); i++) {
+    is_found = holds_tensor(PySequence_Fast_ITEMS(o)[i], path);
   }
-  return false;
+  path->pop_back();
+  return is_found;
+}
+
+}  // namespace
+
+bool Recorder::has_tensor(Operand o) {
+  std::vector<PyObject*> path;
+  return holds_tensor(o.object, &path);
 }
 
 bool Recorder::is_meta_tainted(Operand o) {
@@ -140,6 +148,8 @@ bool Recorder::is_meta_tainted(Operand o) {
 }
 
 bool Recorder::are_parts_tainted(ValueId sequence) {
+  Nesting nesting(&nesting_);
+  if (nesting.is_deep()) return true;
   if (const HeapObject* object = facts_[sequence].heap; object != nullptr) {
     for (ValueId id : object->elements) {
       if (id < 0 || is_constant(id)) continue;
@@ -158,7 +168,8 @@ bool Recorder::are_parts_tainted(ValueId sequence) {
 bool Recorder::is_operand_tainted(Operand o) { return !is_index_or_float(o.object) && is_meta_tainted(o); }
 
 bool Recorder::prepare_torch_argument(Operand o, bool scalars_may_vary) {
-  if (o.id < 0) return false;
+  Nesting nesting(&nesting_);
+  if (o.id < 0 || nesting.is_deep()) return false;
   PyObject* x = o.object;
   if (host::is_tensor(x)) {
     if (!facts_[o.id].is_meta_tainted) return know_tensor(o);
@@ -237,8 +248,9 @@ bool Recorder::prepare_slice(Operand o) {
 // holds now. So it needs none of the changes, and a region can make it inside. The id of `o` where nothing is to be
 // done.
 ValueId Recorder::fix_lists(Operand o) {
+  Nesting nesting(&nesting_);
   const bool is_list = PyList_CheckExact(o.object);
-  if (o.id < 0 || is_constant(o.id) || !(is_list || PyTuple_CheckExact(o.object))) return o.id;
+  if (nesting.is_deep() || o.id < 0 || is_constant(o.id) || !(is_list || PyTuple_CheckExact(o.object))) return o.id;
   HeapObject* object = facts_[o.id].heap;
   const Py_ssize_t count = PySequence_Fast_GET_SIZE(o.object);
   if (object == nullptr || !object->has_elements || static_cast<Py_ssize_t>(object->elements.size()) != count)

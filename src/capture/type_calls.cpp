@@ -3,11 +3,13 @@
 #include <cstring>
 
 #include "capture/callables.h"
+#include "capture/models_impl.h"
 #include "capture/names.h"
 #include "capture/recorder.h"
 #include "capture/type_facts.h"
 #include "capture/type_names.h"
 #include "host/cpython/class_lookup.h"
+#include "host/cpython/iterator_over.h"
 #include "host/torch/callables.h"
 #include "host/torch/tensor.h"
 
@@ -219,7 +221,7 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     Outcome outcome = make_source(args[0], &source);
     if (outcome != Outcome::Done) return outcome;
     PyObject* live_args[2] = {source.object, n == 2 ? args[1].object : nullptr};
-    PyObject* result = PyObject_Vectorcall(type.object, live_args, n, nullptr);
+    PyObject* result = host::make_iterator_over(type.object, live_args, n, 0);
     if (result == nullptr) return raised();
     if (!active_) {
       Py_DECREF(source.object);
@@ -272,7 +274,7 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
       state->sources.push_back({source.object, source.id >= 0 ? facts_[source.id].heap : nullptr});
     }
     if (outcome != Outcome::Done) return outcome;
-    PyObject* result = PyObject_Vectorcall(type.object, sources.data(), positional, nullptr);
+    PyObject* result = host::make_iterator_over(type.object, sources.data(), positional, is_map ? 1 : 0);
     if (result == nullptr) return raised();
     state->leave_sources();
     *out = new_iterator(result, operands, type.object, std::move(state));
@@ -337,7 +339,7 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
       return stop("a filter over an iterator that existed before the recording");
     }
     PyObject* live_args[2] = {args[0].object, source.object};
-    PyObject* result = PyObject_Vectorcall(type.object, live_args, 2, nullptr);
+    PyObject* result = host::make_iterator_over(type.object, live_args, 2, 1);
     auto state = std::make_unique<IteratorState>();
     state->kind = IteratorKind::Filter;
     state->function = Py_NewRef(args[0].object);
@@ -471,6 +473,8 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
       return outcome;
     }
     if (n == 1) {
+      if (PyAnySet_Check(args[0].object) && is_overridden(args[0].object, names().iter))
+        return stop("a set whose class has an __iter__ of its own");
       std::vector<Operand> elements;
       {
         ModeScope mode(*this, ResumeMode::Never);
@@ -594,15 +598,21 @@ Outcome Recorder::make_instance(Operand type, const Operand* args, int n, PyObje
   }
   auto finish_live = [&](PyObject* object) {
     // The recording ended while __new__ ran: the rest as type.__call__ does it.
+    // What was made may be a class, whose own __init__ is that of its instances.
     if (PyType_IsSubtype(Py_TYPE(object), t) && Py_TYPE(object)->tp_init != nullptr) {
-      PyObject* bound_init = PyObject_GetAttr(object, names().init);
-      PyObject* result = bound_init != nullptr ? call_live(bound_init, args, n, kwnames) : nullptr;
-      Py_XDECREF(bound_init);
-      if (result == nullptr) {
+      const int positional = n - static_cast<int>(kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0);
+      PyObject* arguments = PyTuple_New(positional);
+      PyObject* keywords = kwnames != nullptr ? PyDict_New() : nullptr;
+      for (int i = 0; i < positional; i++) PyTuple_SET_ITEM(arguments, i, Py_NewRef(args[i].object));
+      for (int i = positional; i < n; i++)
+        PyDict_SetItem(keywords, PyTuple_GET_ITEM(kwnames, i - positional), args[i].object);
+      const int status = Py_TYPE(object)->tp_init(object, arguments, keywords);
+      Py_DECREF(arguments);
+      Py_XDECREF(keywords);
+      if (status < 0) {
         Py_DECREF(object);
         return Outcome::Raised;
       }
-      Py_DECREF(result);
     }
     *out = {object, kNoValue};
     return Outcome::Done;
@@ -710,6 +720,15 @@ Outcome Recorder::make_instance(Operand type, const Operand* args, int n, PyObje
     if (n == 0) {
       *out = made;
       return Outcome::Done;
+    }
+    if (n == 1 && kwnames == nullptr) {
+      const Outcome outcome = list_extend(*top_, made, args[0]);
+      if (outcome == Outcome::Raised) Py_DECREF(made.object);
+      if (outcome == Outcome::Raised) return outcome;
+      if (outcome == Outcome::Done) {
+        *out = {made.object, active_ ? made.id : kNoValue};
+        return Outcome::Done;
+      }
     }
     lose("a list subclass made from an iterable");
     return finish_live(made.object);

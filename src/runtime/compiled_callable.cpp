@@ -199,6 +199,20 @@ PyObject* call_after_class_change(PyObject* stand_in, PyObject* const* args, siz
   return PyObject_Vectorcall(stand_in, args, nargsf, kwnames);
 }
 
+// The first argument shares the `__dict__` of the original, of whose class a subclass of ours is its class.
+bool stands_for(CompiledFunction* self, PyObject* const* args, size_t nargsf) {
+  if (PyVectorcall_NARGS(nargsf) < 1 || args[0] == self->original || Py_TYPE(self->original) != self->type)
+    return false;
+  if (Py_TYPE(args[0])->tp_base != self->type) return false;
+  PyObject* own = PyObject_GenericGetDict(args[0], nullptr);
+  PyObject* others = PyObject_GenericGetDict(self->original, nullptr);
+  const bool is_shared = own != nullptr && own == others;
+  Py_XDECREF(own);
+  Py_XDECREF(others);
+  PyErr_Clear();
+  return is_shared;
+}
+
 // `type.__call__` as it is now.
 PyObject* vectorcall_type_call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   CompiledFunction* self = cast(object);
@@ -210,6 +224,11 @@ PyObject* vectorcall_type_call(PyObject* object, PyObject* const* args, size_t n
   }
   PyObject* found = _PyType_Lookup(self->type, name);
   if (found != nullptr && PyFunction_Check(found)) [[likely]] {
+    if (self->self == nullptr && stands_for(self, args, nargsf)) {
+      // The program's own code sees the original: its class is the class, not one of ours.
+      const auto rest = static_cast<size_t>(PyVectorcall_NARGS(nargsf) - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET;
+      return call_with_first(self, found, self->original, args + 1, rest, kwnames);
+    }
     if (self->self == nullptr) return call_function(self, found, args, nargsf, kwnames);
     return call_with_first(self, found, self->self, args, nargsf, kwnames);
   }

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "guards/reads.h"
+#include "host/cpython/iterator_over.h"
 
 namespace reprise::runtime {
 
@@ -101,7 +102,7 @@ PyObject* make_method(int32_t n, PyObject* function, PyObject* self) {
 
 PyObject* make_iterator(PyObject* type, PyObject** operands, size_t count) {
   if (type == nullptr) return PyObject_GetIter(operands[0]);
-  return PyObject_Vectorcall(type, operands, count, nullptr);
+  return host::make_iterator_over(type, operands, count, host::first_source(type));
 }
 
 // Stores and deletions must not run an override of the user's: the trace has its body. The C type below has the real

@@ -36,6 +36,11 @@ class RegionFacts {
   RegionFacts(const Trace& trace, const Liveness& liveness, const RegionOptions& options, RegionPlan& plan);
 
   bool is_constant(ValueId id) const { return id >= 0 && plan_.constants[id] != nullptr; }
+  /// A constant that is known as an object only: what is in it may change.
+  bool is_container(ValueId id) const {
+    PyObject* object = plan_.constants[id];
+    return PyList_Check(object) || PyDict_Check(object) || PySet_Check(object) || PyByteArray_Check(object);
+  }
   /// A tuple, list or slice that nobody changes, and what follows from sizes: each region makes its own.
   bool is_carrier(ValueId id) const { return is_carrier_[id] != 0; }
   const Gathered* find_gathered(ValueId id) const {

@@ -336,7 +336,8 @@ class Planner {
 
   // What was deferred changes nothing that can be seen in it.
   bool is_steady(ValueId id) const {
-    if (changed_ == 0 || id == kNoValue || facts_.is_constant(id)) return true;
+    if (changed_ == 0 || id == kNoValue) return true;
+    if (facts_.is_constant(id)) return !facts_.is_container(id);
     const Value& value = value_of(id);
     if (value.type == ValueType::Number || is_tensor(id)) return true;
     if (use_of_[id] == Use::None) return false;

@@ -793,3 +793,37 @@ def test_a_loop_over_a_list_goes_on_behind_code_that_may_have_written_it():
         return f
 
     check(make, vectors(5), promise={"exits": 0, "opaque_calls": 0})
+
+
+def test_containers_that_contain_themselves():
+    def f(x):
+        numbers = [1]
+        numbers.append(numbers)
+        table = {}
+        table["table"] = table
+        return x + 1, repr(numbers), numbers[1][1][0], numbers, repr(table), table["table"] is table
+
+    check_function(f, vectors())
+
+
+def test_an_iterator_that_has_ended_stays_so():
+    def f(x):
+        numbers = [1, 2]
+        rest = iter(numbers)
+        numbers.append(3)
+        first = [*rest]
+        numbers.append(4)
+        return first, [*rest], next(rest, "end"), x + 1
+
+    check_function(f, vectors(), promise=ONE_ENTRY)
+
+
+def test_sum_refuses_texts_and_adds_floats_in_its_own_way():
+    def f(x, values):
+        try:
+            text = sum(["a", "b"], "")
+        except TypeError as error:
+            text = str(error)
+        return text, sum(values), sum([0.1] * 10), sum(values, 0.5), sum([x, 1.0, 2.0]), sum([x.sum().item(), 0.1, 0.2])
+
+    check_function(f, [call(rnd(i, 3), [0.1 * (i + 1)] * 7) for i in range(4)])

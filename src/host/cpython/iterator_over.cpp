@@ -1,0 +1,61 @@
+#include "host/cpython/iterator_over.h"
+
+#include <vector>
+
+namespace reprise::host {
+
+namespace {
+
+// An iterable whose iter() is the iterator that it holds.
+struct Source {
+  PyObject_HEAD PyObject* iterator;
+};
+
+PyObject* iterator_of(PyObject* self) { return Py_NewRef(reinterpret_cast<Source*>(self)->iterator); }
+
+void destroy(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  Py_XDECREF(reinterpret_cast<Source*>(self)->iterator);
+  PyObject_Free(self);
+  Py_DECREF(type);
+}
+
+PyTypeObject* source_type() {
+  static PyType_Slot slots[] = {{Py_tp_iter, reinterpret_cast<void*>(iterator_of)},
+                                {Py_tp_dealloc, reinterpret_cast<void*>(destroy)},
+                                {0, nullptr}};
+  static PyType_Spec spec = {"reprise.iterator_source", sizeof(Source), 0, Py_TPFLAGS_DEFAULT, slots};
+  static PyObject* const type = PyType_FromSpec(&spec);
+  return reinterpret_cast<PyTypeObject*>(type);
+}
+
+PyObject* make_source(PyObject* iterator) {
+  PyTypeObject* type = source_type();
+  auto* source = type != nullptr ? PyObject_New(Source, type) : nullptr;
+  if (source == nullptr) return nullptr;
+  source->iterator = Py_NewRef(iterator);
+  return reinterpret_cast<PyObject*>(source);
+}
+
+}  // namespace
+
+size_t first_source(PyObject* type) {
+  return type == reinterpret_cast<PyObject*>(&PyMap_Type) || type == reinterpret_cast<PyObject*>(&PyFilter_Type);
+}
+
+PyObject* make_iterator_over(PyObject* type, PyObject* const* operands, size_t count, size_t first) {
+  std::vector<PyObject*> arguments;
+  bool ok = true;
+  for (size_t i = 0; i < count; i++) {
+    PyObject* operand = operands[i];
+    const bool is_wrapped =
+        i >= first && PyIter_Check(operand) && PyType_HasFeature(Py_TYPE(operand), Py_TPFLAGS_HEAPTYPE);
+    arguments.push_back(is_wrapped ? make_source(operand) : Py_NewRef(operand));
+    ok = ok && arguments.back() != nullptr;
+  }
+  PyObject* result = ok ? PyObject_Vectorcall(type, arguments.data(), count, nullptr) : nullptr;
+  for (PyObject* argument : arguments) Py_XDECREF(argument);
+  return result;
+}
+
+}  // namespace reprise::host
