@@ -1,6 +1,6 @@
 """`python -m bench [DIR]`: the demo's table and the call-overhead probes as CSV files in DIR (default: build/bench).
 
-`python -m bench run | capture | sizes | warm | gate | report | rows` are the commands of the zoo
+`python -m bench run | capture | sizes | warm | gate | report | agree | rows` are the commands of the zoo
 (bench/harness/README.md).
 
 Options before DIR reach both parts where both have them: --mode, --threads. `--peers` adds torch.compile to the probes,
@@ -16,7 +16,7 @@ from bench import demo, modes, overhead
 
 def main(arguments=None):
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments and arguments[0] in ("run", "capture", "sizes", "warm", "gate", "report", "rows"):
+    if arguments and arguments[0] in ("run", "capture", "sizes", "warm", "gate", "report", "agree", "rows"):
         from bench.harness import commands
 
         return commands.main(arguments)

@@ -1,6 +1,7 @@
-"""`python -m bench run | capture | sizes | warm | gate | report | rows`: the commands of the zoo."""
+"""`python -m bench run | capture | sizes | warm | gate | report | agree | rows`: the commands of the zoo."""
 
 import argparse
+import collections
 import os
 import pathlib
 import sys
@@ -173,7 +174,21 @@ def report(options):
     return 0
 
 
-COMMANDS = ("run", "capture", "sizes", "warm", "gate", "report", "rows")
+def agree(options):
+    """Whether two runs of the same rows agree within what a run calls noise; 1 if a row that no run flags does not."""
+    from bench.harness import summary
+    from bench.harness.driver import read_results
+    from bench.table import text_table
+
+    found = summary.agreement(read_results(options.first)[1], read_results(options.second)[1])
+    shown = [{**row, **{key: f"{row[key]:.3f}" for key in ("first", "second", "ratio")}} for row in found]
+    print(text_table(shown, {name: name for name in ("model", "mode", "first", "second", "ratio", "verdict", "notes")}))
+    verdicts = collections.Counter(row["verdict"] for row in found)
+    print("\n" + ", ".join(f"{verdicts[word]} {word}" for word in ("agree", "flagged", "apart")))
+    return 1 if verdicts["apart"] or not found else 0
+
+
+COMMANDS = ("run", "capture", "sizes", "warm", "gate", "report", "agree", "rows")
 
 
 def main(arguments):
@@ -221,6 +236,11 @@ def main(arguments):
     part.add_argument("--html", type=pathlib.Path, help="write the dashboard to this file")
     part.add_argument("--history", type=pathlib.Path, help="append the summary line to this CSV file")
     part.set_defaults(function=report)
+
+    part = commands.add_parser("agree", help="whether two runs agree", description=agree.__doc__)
+    part.add_argument("first", type=pathlib.Path)
+    part.add_argument("second", type=pathlib.Path)
+    part.set_defaults(function=agree)
 
     part = commands.add_parser("rows", help="list rows, or build some")
     add_selection(part)

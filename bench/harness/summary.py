@@ -92,6 +92,25 @@ def speedup(row, column="reprise", over="eager"):
     return base / mine if base and mine and works(row, column) else None
 
 
+def agreement(rows, others, column="reprise"):
+    """Programs timed in two runs, one dict each: `first` and `second` speed-up, `ratio`, and `notes` of both.
+
+    They agree where the ratio is within NOISE of 1; what either run flags says nothing.
+    """
+    second = {(row["row"], row["mode"]): row for row in others}
+    found = []
+    for row in rows:
+        other = second.get((row["row"], row["mode"]))
+        a, b = speedup(row, column), speedup(other, column) if other else None
+        if not a or not b:
+            continue
+        notes = ", ".join(sorted({note for note in (notes_of(row), notes_of(other)) if note}))
+        verdict = "flagged" if notes else "apart" if is_apart(a, b) else "agree"
+        found.append({"model": row["row"], "mode": row["mode"], "first": a, "second": b, "ratio": b / a,
+                      "verdict": verdict, "notes": notes})  # fmt: skip
+    return found
+
+
 def operators(row, who):
     """(captured, all) of a row, or None: captured is what runs inside graphs, for both compilers."""
     found = row.get("capture") or {}

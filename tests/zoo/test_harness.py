@@ -186,3 +186,32 @@ def test_tracers_and_sizes_stay_out_of_the_tables_of_programs():
     assert summary.size_facts(results, "batches", "reprise") is None
     line = tables.capture_rows(results)[-4]
     assert (line["suite"], line["trace"], line["script"]) == ("all", "1/1", "0/1")
+
+
+def make_timed(name, eager, again, reprise):
+    times = {"eager": eager, "eager-again": again, "reprise": reprise}
+    found = {column: {"status": "pass", "ms": ms} for column, ms in times.items()}
+    return {"row": name, "suite": "own", "mode": "inference", "status": "ok", "columns": found}
+
+
+def test_two_runs_agree_row_by_row(tmp_path):
+    first = [
+        make_timed("a", 10, 10, 5),
+        make_timed("b", 10, 10, 5),
+        make_timed("c", 10, 12, 5),
+        make_timed("alone", 1, 1, 1),
+    ]
+    second = [make_timed("a", 20, 20, 9.8), make_timed("b", 10, 10, 4.5), make_timed("c", 10, 10, 9)]
+    found = {row["model"]: row for row in summary.agreement(first, second)}
+    assert {name: row["verdict"] for name, row in found.items()} == {"a": "agree", "b": "apart", "c": "flagged"}
+    assert found["b"]["first"] == 2 and found["b"]["ratio"] == pytest.approx(10 / 9)
+
+    files = []
+    for name, rows_of_it in (("one", first), ("two", second)):
+        files.append(tmp_path / f"{name}.jsonl")
+        files[-1].write_text("\n".join(json.dumps(row) for row in [{"run": True}, *rows_of_it]))
+    command = [sys.executable, "-m", "bench", "agree", *map(str, files)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1 and "1 agree, 1 flagged, 1 apart" in done.stdout, done.stderr
+    same = subprocess.run([*command[:-1], str(files[0])], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert same.returncode == 0 and "3 agree, 1 flagged, 0 apart" in same.stdout, same.stdout
