@@ -261,7 +261,10 @@ Outcome Recorder::binary(Act& act, int op, Operand l, Operand r, Operand* out) {
     ids.insert(ids.end(), more.begin(), more.end());
     PyObject* result = run();
     if (result == nullptr) return raised();
-    *out = PyTuple_Check(result) ? new_tuple(result, ids) : new_list(result, ids);
+    // A torch.Size and a tuple are a torch.Size.
+    const bool is_exact = PyTuple_CheckExact(result) || PyList_Check(result);
+    PyObject* subclass = is_exact ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(result));
+    *out = PyTuple_Check(result) ? new_tuple(result, ids, subclass) : new_list(result, ids);
     return Outcome::Done;
   }
   if (op == kAdd + kInplaceFirst && PyList_CheckExact(a)) {

@@ -468,3 +468,11 @@ def test_sizes_given_to_metadata_functions():
         return x.shape.numel(), torch.Size(x.shape), torch.broadcast_shapes(x.shape, (1,)), torch.Size((n, 2)).numel()
 
     check_function(f, [call(rnd(i, *size)) for i, size in enumerate(SIZES)])
+
+
+def test_sums_of_sizes_are_sizes():
+    def f(x):
+        n = x.shape[1:] + x.shape[:1]
+        return n, x.shape + (1,), (1,) + x.shape, type(n) is torch.Size, n.numel(), x.reshape(x.shape[:-1] + (2, 2))
+
+    check_function(f, boxes())
