@@ -476,3 +476,14 @@ def test_sums_of_sizes_are_sizes():
         return n, x.shape + (1,), (1,) + x.shape, type(n) is torch.Size, n.numel(), x.reshape(x.shape[:-1] + (2, 2))
 
     check_function(f, boxes())
+
+
+def test_a_loop_over_rows_when_there_are_fewer_of_them():
+    def f(x):
+        parts = []
+        for row in x:
+            parts.append(row.view(-1))
+        return torch.cat(parts)
+
+    rows = [(4, 4), (4, 4), (2, 4), (5, 3), (3, 5), (4, 4), (2, 4), (5, 3)]
+    check_function(f, [call(rnd(i, *size)) for i, size in enumerate(rows)])
