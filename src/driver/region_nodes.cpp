@@ -1,7 +1,6 @@
 #include "driver/region_nodes.h"
 
 #include <algorithm>
-
 #include <unordered_map>
 
 #include "base/check.h"
