@@ -71,6 +71,8 @@ class RegionTracer {
       if (inputs_[i].like.is_view) return fail("an input that is a view and needs a gradient is written to");
     }
     collect_roots();
+    if (makes_leaf_ && !trace_.differentiable.empty())
+      return fail("a leaf that is made here and given out may get gradients of other results");
     if (!trace_.differentiable.empty() && !differentiate()) return fail();
     if (!recording_.failure().empty()) return fail(recording_.failure());
     finish();
@@ -192,6 +194,7 @@ class RegionTracer {
       const host::TracedTensor traced = run_.describe(output);
       if (traced.value == host::kNoTraceValue) return "an output that is no traced tensor";
       trace_.makes_subclass = trace_.makes_subclass || (!traced.is_plain && !is_input_object(output));
+      makes_leaf_ = makes_leaf_ || (traced.is_leaf && traced.requires_grad && !is_input_object(output));
       tensors.push_back({output, traced.value, traced.storage, traced.requires_grad});
       trace_.output_requires_grad.push_back(traced.requires_grad);
       trace_.output_is_leaf.push_back(traced.is_leaf);
@@ -304,6 +307,7 @@ class RegionTracer {
   std::vector<PyObject*> entry_gradients_;  // of each input; borrowed
   std::vector<uint32_t> differentiable_inputs_;
   std::vector<PyObject*> roots_;
+  bool makes_leaf_ = false;  // an output that is no input and requires gradients
 };
 
 }  // namespace
