@@ -66,6 +66,15 @@ LeavesOfGraph::LeavesOfGraph(PyObject* roots) {
   leaves_ = std::move(found);
 }
 
+bool LeavesOfGraph::has(PyObject* tensor) const {
+  if (leaves_ == nullptr || !THPVariable_Check(tensor)) return false;
+  const c10::TensorImpl* wanted = THPVariable_Unpack(tensor).unsafeGetTensorImpl();
+  for (const Leaves::Leaf& leaf : leaves_->leaves) {
+    if (leaf.tensor.unsafeGetTensorImpl() == wanted) return true;
+  }
+  return false;
+}
+
 void LeavesOfGraph::add_written(std::unordered_set<void*>* written) const {
   if (leaves_ == nullptr) return;
   for (const Leaves::Leaf& leaf : leaves_->leaves) {
