@@ -6,6 +6,7 @@
 #include "aot/region.h"
 #include "base/log.h"
 #include "graph/printer.h"
+#include "host/torch/leaves.h"
 
 namespace reprise::aot {
 
@@ -71,6 +72,10 @@ class RegionTracer {
       if (inputs_[i].like.is_view) return fail("an input that is a view and needs a gradient is written to");
     }
     collect_roots();
+    for (PyObject* root : roots_) {
+      if (reaches_made_leaf(root))
+        return fail("a leaf that is made here and given out gets gradients of other results");
+    }
     if (!trace_.differentiable.empty() && !differentiate()) return fail();
     if (!recording_.failure().empty()) return fail(recording_.failure());
     finish();
@@ -178,6 +183,12 @@ class RegionTracer {
     }
   }
 
+  bool reaches_made_leaf(PyObject* root) const {
+    if (made_leaves_.empty()) return false;
+    const host::LeavesOfGraph leaves(root);
+    return std::any_of(made_leaves_.begin(), made_leaves_.end(), [&](PyObject* leaf) { return leaves.has(leaf); });
+  }
+
   static ValueId to_id(host::TraceValueId value) { return ValueId(static_cast<uint32_t>(value)); }
 
   bool is_input_object(PyObject* object) const {
@@ -192,6 +203,7 @@ class RegionTracer {
       const host::TracedTensor traced = run_.describe(output);
       if (traced.value == host::kNoTraceValue) return "an output that is no traced tensor";
       trace_.makes_subclass = trace_.makes_subclass || (!traced.is_plain && !is_input_object(output));
+      if (traced.is_leaf && traced.requires_grad && !is_input_object(output)) made_leaves_.push_back(output);
       tensors.push_back({output, traced.value, traced.storage, traced.requires_grad});
       trace_.output_requires_grad.push_back(traced.requires_grad);
       trace_.output_is_leaf.push_back(traced.is_leaf);
@@ -307,6 +319,7 @@ class RegionTracer {
   std::vector<PyObject*> entry_gradients_;  // of each input; borrowed
   std::vector<uint32_t> differentiable_inputs_;
   std::vector<PyObject*> roots_;
+  std::vector<PyObject*> made_leaves_;  // outputs that are no inputs and require gradients
 };
 
 }  // namespace

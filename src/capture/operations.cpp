@@ -288,6 +288,7 @@ Outcome Recorder::binary(Act& act, int op, Operand l, Operand r, Operand* out) {
     ids.insert(ids.end(), more.begin(), more.end());
     PyObject* result = run();
     if (result == nullptr) return raised();
+    // A torch.Size and a tuple are a torch.Size.
     PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(result));
     if (PyTuple_Check(result) && !PyTuple_CheckExact(result) && (!know_type(l) || !know_type(r)))
       lose("a concatenation whose class is known late");

@@ -1,5 +1,6 @@
 #include "driver/region_nodes.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "base/check.h"
@@ -124,6 +125,14 @@ bool RegionNodes::call(std::span<PyObject* const> inputs, host::TraceRun*, std::
   }
   for (const Node& node : nodes_) {
     if (!ok) break;
+    const std::span<const int32_t> from = operands(node);
+    if (std::any_of(from.begin(), from.end(), [&](int32_t slot) { return slots[slot] == nullptr; })) {
+      // An element of a sequence that is shorter now: the fact about its length says so below.
+      PyErr_SetString(PyExc_RuntimeError, "the sizes take another way through the program");
+      failed_item_ = node.item;
+      ok = false;
+      break;
+    }
     slots[node.slot] = run_one(node, slots, gathered);
     if (slots[node.slot] == nullptr && PyErr_Occurred()) {
       failed_item_ = node.item;

@@ -13,6 +13,7 @@ HOST = (
     "argument_loader_torch.cpp",
     "boxed_call_torch.cpp",
     "dtypes_torch.cpp",
+    "leaves_torch.cpp",
     "op_info_torch.cpp",
     "region_node_torch.cpp",
     "scalar_values_torch.cpp",

@@ -658,3 +658,26 @@ def test_a_view_has_the_history_of_a_later_write_to_its_base():
     for f in (whole, part, both):
         check_function(f, vectors(4, grad=True), grads=True)
     check_function(of_argument, [call(rnd(i, 3, grad=True), rnd(i + 9, 3, 3)) for i in range(4)], grads=True)
+
+
+def test_a_leaf_that_the_program_makes_gets_its_gradient():
+    def inside(x):
+        w = torch.ones(3, requires_grad=True)
+        (x * w).sin().sum().backward()
+        return w.grad
+
+    def outside(x):
+        a = x.detach().requires_grad_()
+        return (a * x).exp(), a
+
+    def of_twin(twin, i):
+        x = rnd(i, 3, grad=True)
+        y, a = twin(x)
+        y.sum().backward()
+        return a.grad, x.grad
+
+    for calls in (vectors(4, grad=True), vectors(4)):
+        check_function(inside, calls)
+    tested = compiled(outside)
+    for i in range(4):
+        assert_same(of_twin(tested, i), of_twin(outside, i), f"call {i}")

@@ -468,3 +468,22 @@ def test_sizes_given_to_metadata_functions():
         return x.shape.numel(), torch.Size(x.shape), torch.broadcast_shapes(x.shape, (1,)), torch.Size((n, 2)).numel()
 
     check_function(f, [call(rnd(i, *size)) for i, size in enumerate(SIZES)])
+
+
+def test_sums_of_sizes_are_sizes():
+    def f(x):
+        n = x.shape[1:] + x.shape[:1]
+        return n, x.shape + (1,), (1,) + x.shape, type(n) is torch.Size, n.numel(), x.reshape(x.shape[:-1] + (2, 2))
+
+    check_function(f, boxes())
+
+
+def test_a_loop_over_rows_when_there_are_fewer_of_them():
+    def f(x):
+        parts = []
+        for row in x:
+            parts.append(row.view(-1))
+        return torch.cat(parts)
+
+    rows = [(4, 4), (4, 4), (2, 4), (5, 3), (3, 5), (4, 4), (2, 4), (5, 3)]
+    check_function(f, [call(rnd(i, *size)) for i, size in enumerate(rows)])

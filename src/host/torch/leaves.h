@@ -1,6 +1,7 @@
-// Which leaves a call of backward writes: those of the graph behind its roots whose `.grad` is another one afterwards.
+// The leaves of an autograd graph: which ones it has, and which a call of backward has written, whose `.grad` is
+// another one than when this was made.
 //
-// Made in front of the call, asked behind it, with the GIL. Holds the leaves meanwhile, not their gradients.
+// With the GIL. Holds the leaves, not their gradients.
 #pragma once
 
 #include <Python.h>
@@ -17,6 +18,7 @@ class LeavesOfGraph {
   explicit LeavesOfGraph(PyObject* roots);
 
   bool is_empty() const { return leaves_ == nullptr; }
+  bool has(PyObject* tensor) const;
   /// tensor_impl() of each leaf whose gradient was made or written since.
   void add_written(std::unordered_set<void*>* written) const;
 

@@ -26,10 +26,13 @@ struct Gradient {
   bool operator==(const Gradient&) const = default;
 };
 
-void add_root(PyObject* object, std::vector<Node*>* nodes) {
+void add_root(PyObject* object, torch::autograd::edge_list* roots) {
   if (!THPVariable_Check(object)) return;
   const at::Tensor& tensor = THPVariable_Unpack(object);
-  if (tensor.requires_grad()) nodes->push_back(torch::autograd::impl::gradient_edge(tensor).function.get());
+  try {
+    if (tensor.requires_grad()) roots->push_back(torch::autograd::impl::gradient_edge(tensor));
+  } catch (const c10::Error&) {  // a part of a split whose base was written to: the call itself says so
+  }
 }
 
 }  // namespace
@@ -43,14 +46,16 @@ struct LeavesOfGraph::Leaves {
 };
 
 LeavesOfGraph::LeavesOfGraph(PyObject* roots) {
-  std::vector<Node*> waiting;
+  torch::autograd::edge_list edges;  // the only owners of a leaf's node
   if (PyTuple_Check(roots) || PyList_Check(roots)) {
     PyObject** elements = PySequence_Fast_ITEMS(roots);
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(roots); i++) add_root(elements[i], &waiting);
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(roots); i++) add_root(elements[i], &edges);
   } else {
-    add_root(roots, &waiting);
+    add_root(roots, &edges);
   }
-  if (waiting.empty()) return;
+  if (edges.empty()) return;
+  std::vector<Node*> waiting;
+  for (const torch::autograd::Edge& edge : edges) waiting.push_back(edge.function.get());
   auto found = std::make_shared<Leaves>();
   std::unordered_set<const Node*> seen(waiting.begin(), waiting.end());
   while (!waiting.empty()) {
@@ -64,6 +69,15 @@ LeavesOfGraph::LeavesOfGraph(PyObject* roots) {
     }
   }
   leaves_ = std::move(found);
+}
+
+bool LeavesOfGraph::has(PyObject* tensor) const {
+  if (leaves_ == nullptr || !THPVariable_Check(tensor)) return false;
+  const c10::TensorImpl* wanted = THPVariable_Unpack(tensor).unsafeGetTensorImpl();
+  for (const Leaves::Leaf& leaf : leaves_->leaves) {
+    if (leaf.tensor.unsafeGetTensorImpl() == wanted) return true;
+  }
+  return false;
 }
 
 void LeavesOfGraph::add_written(std::unordered_set<void*>* written) const {

@@ -10,6 +10,7 @@
 namespace reprise::host {
 
 LeavesOfGraph::LeavesOfGraph(PyObject*) {}
+bool LeavesOfGraph::has(PyObject*) const { return false; }
 void LeavesOfGraph::add_written(std::unordered_set<void*>*) const {}
 
 PyTypeObject* tensor_type() { return nullptr; }
