@@ -364,6 +364,7 @@ static bool read_sort_keywords(const Operand* args, int n, PyObject* kwnames, Op
       *key = args[1 + i];
     } else if (PyUnicode_CompareWithASCIIString(name, "reverse") == 0) {
       *reverse = args[1 + i];
+      if (!PyBool_Check(reverse->object) && !PyLong_CheckExact(reverse->object)) return false;
     } else {
       return false;
     }

@@ -316,6 +316,8 @@ class Recorder {
                               PyObject* stolen, bool is_tainted, Operand* out);
   bool has_tensor(Operand o);
   ValueId fix_lists(Operand o);
+  /// The numbers in an argument become constants of the trace. False: one is known late.
+  bool fix_numbers(Operand o);
 
   // ---- base_methods.cpp: called past an override
   Outcome call_unrecorded(Operand callable, const Operand* args, int n, Operand* out);

@@ -278,6 +278,19 @@ Outcome Recorder::finish_torch_result(NodeKind kind, std::span<const ValueId> op
   return Outcome::Done;
 }
 
+bool Recorder::fix_numbers(Operand o) {
+  Nesting nesting(&nesting_);
+  if (o.id < 0 || nesting.is_deep()) return false;
+  if (is_index_or_float(o.object)) return is_constant(o.id) || (is_pre(o.id) && make_constant(o));
+  if (is_constant(o.id) || !(PyTuple_Check(o.object) || PyList_Check(o.object))) return true;
+  std::vector<ValueId> ids;
+  if (!element_ids(o, &ids)) return false;
+  for (size_t i = 0; i < ids.size(); i++) {
+    if (!fix_numbers({PySequence_Fast_ITEMS(o.object)[i], ids[i]})) return false;
+  }
+  return true;
+}
+
 Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out) {
   host::TorchCallable info = host::classify_torch_callable(callable.object);
   std::string name = info.is_torch && info.name != nullptr ? info.name : callable_name(callable.object);
@@ -350,7 +363,11 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
   if (!any_tensor && (kind == Kind::StateRead || kind == Kind::Metadata) && !host::is_tensor(result)) is_folded = true;
   if (!any_tensor && kind == Kind::Tensor && result != Py_None && can_be_constant(result)) is_folded = true;
   if (is_folded) {
-    *out = new_constant(result);
+    // What is a constant of the trace follows from numbers that are.
+    for (int i = 0; i < n && active_; i++) {
+      if (!fix_numbers(args[i])) lose("a result of " + name + " that follows from numbers that are known late");
+    }
+    *out = active_ ? new_constant(result) : Operand{result, kNoValue};
     if (saw_callback) forget_after_callback();
     return Outcome::Done;
   }

@@ -434,3 +434,11 @@ def test_new_sizes_of_a_tensor_that_may_be_another_one():
             for i in range(8):
                 ours, eagers = [rnd(i, 3, 4 + i) if (i + first) % 2 else rnd(i, 3, 4 + i).t() for _ in range(2)]
                 assert_same(tested(ours), f(eagers), f"{f.__name__}, {first}, call {i}")
+
+
+def test_sizes_and_shapes_made_of_numbers_that_vary():
+    def f(x, k):
+        made = torch.Size([k]), torch.Size((k, x.shape[0])), torch.Size([x.shape[0] * 2, k]).numel()
+        return made, torch.broadcast_shapes((k, 1), (1, x.shape[0])), x + 1, f"{torch.Size([k])}"
+
+    check_function(f, [call(rnd(i, 2 + i % 3), k) for i, k in enumerate([1, 2, 3, 1, 5, 7, 2])])
