@@ -10,6 +10,8 @@ set(absent_sources ${core_sources})
 list(FILTER absent_sources INCLUDE REGEX "_absent\\.cpp$")
 list(FILTER core_sources EXCLUDE REGEX "_llvm\\.cpp$|/codegen/llvm/|_absent\\.cpp$")
 
+# Loops that have to become vector code, in builds for debugging too.
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/base/mersenne_twister.cpp PROPERTIES COMPILE_OPTIONS "-O3")
 add_library(reprise_core_objects OBJECT ${core_sources})
 target_link_libraries(reprise_core_objects PUBLIC reprise_flags)
 

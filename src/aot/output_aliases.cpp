@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "graph/printer.h"
+
 namespace reprise::aot {
 
 using graph::OutputKind;
@@ -60,6 +62,16 @@ void visit_positions(const graph::TensorMeta& meta, Visit&& visit) {
   }
 }
 
+// The most positions that the tensor can have: expanded dimensions count once.
+int64_t count_positions(const graph::TensorMeta& meta) {
+  int64_t count = 1;
+  for (size_t d = 0; d < meta.rank; d++) {
+    if (!meta.strides()[d].is_constant(0)) count *= meta.sizes()[d].get_constant();
+  }
+  const ElementRange range = range_of(meta);
+  return std::min(count, range.end - range.first);
+}
+
 enum class Overlap : uint8_t { None, Inside, Partial };
 
 // Of `inner` with `outer`: Inside: all elements of inner are elements of outer.
@@ -81,7 +93,13 @@ Overlap find_overlap(const graph::TensorMeta& outer, const graph::TensorMeta& in
 }  // namespace
 
 std::string find_output_aliases(const graph::Graph& graph, std::span<const OutputTensor> inputs,
-                                std::span<const OutputTensor> tensors, std::vector<graph::Output>& outputs) {
+                                std::span<const OutputTensor> tensors, std::vector<graph::Output>& outputs,
+                                std::vector<uint32_t>& refused) {
+  std::string problem;
+  const auto refuse = [&](uint32_t i, std::string why) {
+    refused.push_back(i);
+    if (problem.empty()) problem = std::move(why);
+  };
   std::unordered_map<int32_t, uint32_t> input_of_storage;
   for (size_t i = 0; i < inputs.size(); i++) input_of_storage.emplace(inputs[i].storage, static_cast<uint32_t>(i));
   std::unordered_map<const void*, uint32_t> first_of_object;
@@ -112,13 +130,18 @@ std::string find_output_aliases(const graph::Graph& graph, std::span<const Outpu
     if (output.kind == OutputKind::Input) continue;
     output.kind = OutputKind::ViewOfInput;
     const graph::TensorMeta &view = meta_of(graph, tensor), &base = meta_of(graph, inputs[output.index]);
-    if (view.dtype != base.dtype || view.flags != base.flags) return "an output views an input as another dtype";
+    if (view.dtype != base.dtype || view.flags != base.flags) {
+      refuse(i, "an output views an input as another dtype");
+    }
   }
   for (const int32_t storage : group_order) {
     std::vector<uint32_t> order = groups[storage];
     std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
       if (tensors[a].requires_grad != tensors[b].requires_grad) return static_cast<bool>(tensors[a].requires_grad);
-      return count_elements(meta_of(graph, tensors[a])) > count_elements(meta_of(graph, tensors[b]));
+      // A tensor that holds all of another comes first, whatever the other one repeats.
+      const graph::TensorMeta &meta_a = meta_of(graph, tensors[a]), &meta_b = meta_of(graph, tensors[b]);
+      const int64_t positions_a = count_positions(meta_a), positions_b = count_positions(meta_b);
+      return positions_a != positions_b ? positions_a > positions_b : is_dense(meta_a) > is_dense(meta_b);
     });
     std::vector<uint32_t> bases;
     for (const uint32_t i : order) {
@@ -127,9 +150,13 @@ std::string find_output_aliases(const graph::Graph& graph, std::span<const Outpu
         const graph::TensorMeta& base_meta = meta_of(graph, tensors[base]);
         const Overlap overlap = find_overlap(base_meta, meta);
         if (overlap == Overlap::None) continue;
-        if (overlap == Overlap::Partial) return "outputs that share some of their elements";
+        if (overlap == Overlap::Partial) {
+          refuse(i, "outputs that share some of their elements: " + graph::print_meta(*graph.context, base_meta) +
+                        " and " + graph::print_meta(*graph.context, meta));
+          break;
+        }
         if (meta.dtype != base_meta.dtype || meta.flags != base_meta.flags) {
-          return "an output views another one as another dtype";
+          refuse(i, "an output views another one as another dtype");
         }
         outputs[i].kind = OutputKind::ViewOfOutput;
         outputs[i].index = base;
@@ -138,7 +165,7 @@ std::string find_output_aliases(const graph::Graph& graph, std::span<const Outpu
       if (outputs[i].kind == OutputKind::Value) bases.push_back(i);
     }
   }
-  return {};
+  return problem;
 }
 
 }  // namespace reprise::aot

@@ -20,8 +20,9 @@ struct OutputTensor {
   bool requires_grad = false;
 };
 
-/// Fills `outputs`; returns why it cannot, or "".
+/// Fills `outputs`; returns why it cannot, or "". `refused`: the outputs without which it could.
 std::string find_output_aliases(const graph::Graph& graph, std::span<const OutputTensor> inputs,
-                                std::span<const OutputTensor> tensors, std::vector<graph::Output>& outputs);
+                                std::span<const OutputTensor> tensors, std::vector<graph::Output>& outputs,
+                                std::vector<uint32_t>& refused);
 
 }  // namespace reprise::aot

@@ -27,6 +27,8 @@ class RegionCallables {
   virtual bool call(std::span<PyObject* const> inputs, host::TraceRun* run, std::vector<PyObject*>& outputs) = 0;
   /// The run that call() was given is over: hooks in the backward were under it too.
   virtual void end_run() {}
+  /// This output is why the region cannot be traced.
+  virtual void refuse_output(size_t index) { (void)index; }
 };
 
 /// One input; everything is guarded by the entry. All inputs of a region are described together.

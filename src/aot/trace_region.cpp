@@ -201,7 +201,10 @@ class RegionTracer {
       const host::TracedTensor traced = run_.describe(input);
       inputs.push_back({input, traced.value, traced.storage, traced.requires_grad});
     }
-    return find_output_aliases(graph, inputs, tensors, graph.outputs);
+    std::vector<uint32_t> refused;
+    std::string problem = find_output_aliases(graph, inputs, tensors, graph.outputs, refused);
+    for (const uint32_t i : refused) callables_.refuse_output(i);
+    return problem;
   }
 
   void collect_roots() {

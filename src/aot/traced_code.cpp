@@ -58,6 +58,16 @@ bool is_random(const graph::Graph& graph) {
   return false;
 }
 
+// Of the float types in the graph, that of fewest digits.
+types::DType find_coarsest(const graph::Graph& graph) {
+  static constexpr types::DType kByDigits[] = {types::DType::BFloat16, types::DType::Float16, types::DType::Float32};
+  for (const types::DType dtype : kByDigits) {
+    const auto is_of_it = [&](const graph::Value& value) { return value.meta.dtype == dtype; };
+    if (std::ranges::any_of(graph.values, is_of_it)) return dtype;
+  }
+  return types::DType::Float64;
+}
+
 struct KeyHash {
   size_t operator()(const host::BackwardKey& key) const { return key.hash(); }
 };
@@ -167,6 +177,7 @@ class TracedCodeImpl final : public TracedCode {
     plan_.input_count = inputs_.size();
     plan_.is_grad_mode = is_grad_mode;
     plan_.is_random = is_random(functional_.graph);
+    plan_.coarsest = find_coarsest(functional_.graph);
     plan_.version_bumps = trace_.version_bumps;
     plan_.has_gradient.assign(inputs_.size(), 0);
     for (const graph::Gradient& gradient : functional_.graph.gradients) {

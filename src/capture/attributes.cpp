@@ -641,8 +641,11 @@ Outcome Recorder::get_tensor_attribute(Operand o, PyObject* name, PyObject* desc
     *out = new_constant(value);
     return Outcome::Done;
   }
+  const bool is_grad = name == names().grad || PyUnicode_CompareWithASCIIString(name, "_grad") == 0;
+  const bool is_written = grads_written_ && is_grad;
+  const bool is_changed = !is_grad && written_storages_.contains(host::tensor_storage(o.object));
   bool is_state = kind == host::TensorAttributeKind::HeapState && is_plain;
-  if (is_state && !grads_written_ && is_pre(o.id) && !had_callbacks_) {
+  if (is_state && !is_written && !is_changed && is_pre(o.id) && !had_callbacks_) {
     // A function of the entry state, unless the trace has stored it.
     HeapObject* object = heap_of(o);
     if (object == nullptr || !check_effects(object)) return Outcome::Stop;
@@ -659,22 +662,29 @@ Outcome Recorder::get_tensor_attribute(Operand o, PyObject* name, PyObject* desc
     return Outcome::Done;
   }
   ValueId operands[] = {o.id};
-  if (!is_plain) know_tensor(o);
+  // `x.T`, `x.real`: what the result is follows from what the tensor is, as with a call.
+  const bool is_view = kind == host::TensorAttributeKind::Tensor;
+  if (is_view ? !prepare_torch_argument(o, false) : !is_plain && !know_tensor(o)) return Outcome::Stop;
   PyObject* value =
       Py_TYPE(descriptor)->tp_descr_get(descriptor, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object)));
   if (value == nullptr) {
     lose("a tensor attribute that raised");
     return Outcome::Raised;
   }
-  if (is_state && !grads_written_) {
+  const bool is_guarded_late = has_outer_graph_ || had_callbacks_;
+  if (active_ && is_state && is_written && !is_guarded_late && !know_gradient_at_entry(o, name, descriptor, value)) {
+    Py_DECREF(value);
+    return Outcome::Stop;
+  }
+  if (is_state && !is_written) {
     // Neither a fact about the entry nor a consequence of the trace: what Python asks of it is guarded late.
     ValueId id = emit(NodeKind::TensorGetAttribute, operands, name);
     if (id >= 0) facts_[id].is_present = true;
     *out = {value, id};
     return Outcome::Done;
   }
-  if (grads_written_ && has_outer_graph_ && kind == host::TensorAttributeKind::HeapState) {
-    // Which leaves have a gradient follows from what the backward went through.
+  if (is_written && is_guarded_late) {
+    // Which leaves have a gradient follows from what the backward went through, and from what hooks did.
     ValueId id = emit(NodeKind::TensorGetAttribute, operands, name);
     if (id >= 0) {
       facts_[id].is_present = facts_[id].is_repeated = true;
@@ -687,6 +697,23 @@ Outcome Recorder::get_tensor_attribute(Operand o, PyObject* name, PyObject* desc
   return finish_torch_result(NodeKind::TensorGetAttribute, operands, name, 0, value, is_tainted, out);
 }
 
+// Behind a backward of the trace a leaf has a gradient if the backward reached it, which follows from the trace, or if
+// it had one before. A gradient of a leaf that was not reached is a fact about the entry: None now was None then.
+bool Recorder::know_gradient_at_entry(Operand o, PyObject* name, PyObject* descriptor, PyObject* gradient) {
+  if (!is_pre(o.id) || (gradient != Py_None && reached_leaves_.contains(host::tensor_impl(o.object)))) return true;
+  HeapObject* object = heap_of(o);
+  if (object == nullptr || !check_effects(object)) return false;
+  const KeyMap::Item* item = object->items.find(name);
+  const ValueId id = item != nullptr ? item->id : emit(NodeKind::Slot, {object->id}, descriptor);
+  if (id < 0) return false;
+  if (item == nullptr) {
+    object->items.set(name, id);
+    facts_[id].is_present = true;
+  }
+  if (!is_pre(id) || is_constant(id)) return true;
+  return gradient == Py_None ? know_identity({gradient, id}) : know_type({gradient, id});
+}
+
 Outcome Recorder::set_tensor_attribute(Operand o, PyObject* name, Operand value) {
   if (!know_tensor(o)) return Outcome::Stop;
   if (host::is_tensor(value.object)) {
@@ -696,6 +723,7 @@ Outcome Recorder::set_tensor_attribute(Operand o, PyObject* name, Operand value)
   }
   CCall bracket(*this);
   emit(NodeKind::TensorSetAttribute, {o.id, value.id}, name);
+  if (name != names().grad) note_written(o.object);
   if (PyObject_SetAttr(o.object, name, value.object) < 0) {
     lose("a tensor attribute that raised");
     return Outcome::Raised;

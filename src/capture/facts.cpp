@@ -167,7 +167,7 @@ bool Recorder::know_length(Operand o, Py_ssize_t length) {
 }
 
 bool Recorder::know_tensor(Operand o) {
-  if (o.id < 0) return false;
+  if (o.id < 0 || !know_not_reshaped(o)) return false;
   Facts& known = facts_[o.id];
   if (known.is_meta_known) return true;
   if (known.constant != nullptr || is_pre(o.id) || known.is_meta_tainted || known.type == nullptr) {

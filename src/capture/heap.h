@@ -130,7 +130,8 @@ struct HeapObject {
   ValueId function_context = kNoValue;  // contexts of autograd functions: the tuple `needs_input_grad`
   bool is_token = false;                // ContextVar token: `contents` is what reset() brings back
 
-  uint32_t effects_seen = 0;  // how many effect targets this object is known to differ from
+  uint32_t effects_seen = 0;   // how many effect targets this object is known to differ from
+  uint32_t reshapes_seen = 0;  // ... and tensors that calls gave other sizes
   bool is_effect_target = false;
   bool has_entry_keys = true;  // dicts that existed before: the trace has replaced values, nothing else
 };

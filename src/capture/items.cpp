@@ -435,6 +435,7 @@ Outcome Recorder::set_item(Act&, Operand c, Operand k, Operand v) {
       return Outcome::Raised;
     }
     emit(NodeKind::TensorSetItem, {c.id, index, v.id});
+    note_written(c.object);
     return Outcome::Done;
   }
   if (is_of_numpy(c.object)) {

@@ -575,6 +575,12 @@ Outcome Recorder::next_element(Operand iterator, Operand* out, PyObject** stop_v
 
 Outcome Recorder::for_iter(Act&, Operand it, Operand* out) { return next_element(it, out); }
 
+// For what goes on behind `__iter__` inside of a C call: a frame in it can't be resumed, what it returns is no result.
+Outcome Recorder::make_source(Operand iterable, Operand* out) {
+  ModeScope mode(*this, ResumeMode::Never);
+  return make_iterator(iterable, out);
+}
+
 bool Recorder::can_be_iterated_again(PyObject* iterable) {
   return !PyIter_Check(iterable) && (Py_TYPE(iterable)->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0;
 }
@@ -588,6 +594,7 @@ Outcome Recorder::all_elements(Operand iterable, std::vector<Operand>* out) {
     for (size_t i = 0; i < ids.size(); i++) out->push_back({Py_NewRef(PySequence_Fast_ITEMS(x)[i]), ids[i]});
     return Outcome::Done;
   }
+  ModeScope mode(*this, ResumeMode::Never);
   Operand iterator;
   Outcome outcome = make_iterator(iterable, &iterator);
   if (outcome != Outcome::Done) return outcome;

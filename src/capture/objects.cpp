@@ -48,9 +48,13 @@ HeapObject* Recorder::heap_of(Operand o) {
 }
 
 bool Recorder::check_effects(HeapObject* object) {
-  std::vector<HeapObject*>& targets = heap_.effect_targets;
-  while (object->effects_seen < targets.size()) {
-    HeapObject* target = targets[object->effects_seen++];
+  return check_different(object, heap_.effect_targets, object->effects_seen);
+}
+
+// The first `seen` targets are done.
+bool Recorder::check_different(HeapObject* object, const std::vector<HeapObject*>& targets, uint32_t& seen) {
+  while (seen < targets.size()) {
+    HeapObject* target = targets[seen++];
     if (target == object || target->is_created || object->is_created) continue;
     PyTypeObject* a = facts_[object->id].type;
     PyTypeObject* b = facts_[target->id].type;

@@ -237,6 +237,7 @@ Outcome Recorder::binary(Act& act, int op, Operand l, Operand r, Operand* out) {
       lose("an operation that raised");
       return Outcome::Raised;
     }
+    if (op >= kInplaceFirst) note_written(result);
     Outcome outcome = finish_torch_result(NodeKind::TensorBinary, operands, nullptr, op, result, is_tainted, out);
     if (saw_callback) forget_after_callback();
     return outcome;

@@ -173,6 +173,7 @@ class Recorder {
   HeapObject* new_object(ValueId id);
   /// Reads of this object are sound only if it differs from all objects that were written so far.
   bool check_effects(HeapObject* object);
+  bool check_different(HeapObject* object, const std::vector<HeapObject*>& targets, uint32_t& seen);
   void note_effect(HeapObject* object);
   HeapObject* instance_dict_of(Operand o, PyObject** dict);
   /// Reads `dict[key]`; out->object nullptr: absent (a fact). The result is borrowed.
@@ -211,6 +212,7 @@ class Recorder {
   Outcome get_tensor_attribute(Operand o, PyObject* name, PyObject* descriptor, Operand* out);
   Outcome bind_descriptor(PyObject* descriptor, Operand o, Operand* out, Operand* self, bool* handled);
   Outcome set_attribute(Operand o, PyObject* name, Operand value, bool use_hooks = true);
+  bool know_gradient_at_entry(Operand o, PyObject* name, PyObject* descriptor, PyObject* gradient);
   Outcome set_tensor_attribute(Operand o, PyObject* name, Operand value);
   Outcome read_slot(PyObject* descriptor, Operand o, Operand* out);
 
@@ -271,6 +273,8 @@ class Recorder {
   /// A number or a tuple of numbers that a computation on tensors gave, or that was computed of such.
   void note_resized(Operand tensor);
   bool may_be_another(Operand tensor) const;
+  bool know_not_reshaped(Operand tensor);
+  void note_written(PyObject* tensors);
   bool may_be_resized(Operand tensor) const;
   bool may_be_made_of(ValueId id, ValueId source) const;
   bool depends_on_data(ValueId id, int depth = 0) const;
@@ -303,6 +307,7 @@ class Recorder {
   bool take_function_results(const Operand* args, int n, const ReturnWitness& witness, Operand* out);
   bool prepare_torch_argument(Operand o, bool scalars_may_vary);
   bool prepare_slice(Operand o);
+  bool fix_numbers(Operand o);
   static bool reads_own_items(PyObject* mapping);
   Outcome get_element(Operand c, Operand k, Operand* out);
   Outcome get_slice(Operand c, Operand k, Operand* out);
@@ -316,8 +321,6 @@ class Recorder {
                               PyObject* stolen, bool is_tainted, Operand* out);
   bool has_tensor(Operand o);
   ValueId fix_lists(Operand o);
-  /// The numbers in an argument become constants of the trace. False: one is known late.
-  bool fix_numbers(Operand o);
 
   // ---- base_methods.cpp: called past an override
   Outcome call_unrecorded(Operand callable, const Operand* args, int n, Operand* out);
@@ -338,6 +341,7 @@ class Recorder {
   Outcome next_of_generator(Operand generator, Operand* out, PyObject** stop_value);
   Outcome next_of_builtin(Operand iterator, bool has_next, Operand* out);
   Outcome next_of_filter(Operand iterator, const IteratorState& state, Operand* out, PyObject** stop_value);
+  Outcome make_source(Operand iterable, Operand* out);
   Outcome all_elements(Operand iterable, std::vector<Operand>* out);
   /// Taking all elements of it once more gives the same ones and runs no code of the program's.
   static bool can_be_iterated_again(PyObject* iterable);
@@ -440,8 +444,11 @@ class Recorder {
   bool has_outer_graph_ = false;     // tensors may hang on graphs that the trace did not see
   bool any_varies_ = false;          // there is a value with Value::varies
   std::vector<Operand> resized_;     // tensors whose sizes were written; the objects may have died
+  std::vector<HeapObject*> reshaped_;            // those of them that calls wrote (`t.unsqueeze_(0)`)
   std::unordered_map<uint64_t, ValueId> sizes_;  // by tensor and read
+  std::unordered_set<void*> written_storages_;   // of tensors that the trace may have written to
   bool grads_written_ = false;                   // .grad of leaves is no longer a function of the entry state
+  std::unordered_set<void*> reached_leaves_;     // tensor_impl() of those that it wrote
   bool exception_is_recorded_ = false;
   int32_t raise_snapshot_ = -1;
   uint64_t start_dict_version_ = 0;

@@ -134,6 +134,20 @@ void Recorder::note_resized(Operand tensor) {
   sizes_.clear();
 }
 
+// A tensor, or a tuple or list of them: what in-place operations change (`_version`, `grad_fn`) is another one now.
+void Recorder::note_written(PyObject* tensors) {
+  if (host::is_tensor(tensors)) written_storages_.insert(host::tensor_storage(tensors));
+  if (!PyTuple_Check(tensors) && !PyList_Check(tensors)) return;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(tensors); i++) note_written(PySequence_Fast_ITEMS(tensors)[i]);
+}
+
+// What is known of a tensor is void if it is one that a call of the trace has given other sizes: it is none of those.
+bool Recorder::know_not_reshaped(Operand tensor) {
+  if (reshaped_.empty() || !is_pre(tensor.id)) return true;
+  HeapObject* object = heap_of(tensor);
+  return object != nullptr && check_different(object, reshaped_, object->reshapes_seen);
+}
+
 // Could it be one of the tensors whose sizes were written, in this call or in another one? A call may return its
 // argument at other sizes (`t.contiguous()`).
 bool Recorder::may_be_resized(Operand tensor) const {

@@ -9,6 +9,7 @@
 #include "capture/type_facts.h"
 #include "capture/type_names.h"
 #include "host/torch/callables.h"
+#include "host/torch/leaves.h"
 #include "host/torch/tensor.h"
 
 namespace reprise::capture {
@@ -79,6 +80,23 @@ bool may_be_argument(PyObject* tensor, const Operand* args, int n) {
       PyObject* element = PySequence_Fast_ITEMS(o)[k];
       if (element == tensor || PyTuple_Check(element) || PyList_Check(element)) return true;
     }
+  }
+  return false;
+}
+
+/// Does a call of run_backward write `.grad` of leaves? That of torch.autograd.grad does not.
+bool accumulates_gradients(const Operand* args, int n, PyObject* kwnames) {
+  const Py_ssize_t count = kwnames == nullptr ? 0 : PyTuple_GET_SIZE(kwnames);
+  for (Py_ssize_t i = 0; i < count; i++) {
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), "accumulate_grad") == 0)
+      return args[n - count + i].object != Py_False;
+  }
+  return true;
+}
+
+bool has_name(PyObject* names, const char* name) {
+  for (Py_ssize_t i = 0; names != nullptr && i < PyTuple_GET_SIZE(names); i++) {
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, i), name) == 0) return true;
   }
   return false;
 }
@@ -192,6 +210,20 @@ bool Recorder::prepare_torch_argument(Operand o, bool scalars_may_vary) {
   return is_created(o.id) || facts_[o.id].type != nullptr || know_type(o);
 }
 
+// A number, or a sequence of numbers: their values are facts from now on.
+bool Recorder::fix_numbers(Operand o) {
+  Nesting nesting(&nesting_);
+  if (nesting.is_deep()) return false;
+  if (is_constant(o.id)) return true;
+  if (!PyTuple_Check(o.object) && !PyList_Check(o.object)) return make_constant(o);
+  std::vector<ValueId> ids;
+  if (!element_ids(o, &ids)) return false;
+  for (size_t i = 0; i < ids.size(); i++) {
+    if (!fix_numbers({PySequence_Fast_ITEMS(o.object)[i], ids[i]})) return false;
+  }
+  return true;
+}
+
 // The parts of a slice that the trace made were fixed, or are late numbers. Those of another one are read.
 bool Recorder::prepare_slice(Operand o) {
   HeapObject* slice = heap_of(o);
@@ -278,19 +310,6 @@ Outcome Recorder::finish_torch_result(NodeKind kind, std::span<const ValueId> op
   return Outcome::Done;
 }
 
-bool Recorder::fix_numbers(Operand o) {
-  Nesting nesting(&nesting_);
-  if (o.id < 0 || nesting.is_deep()) return false;
-  if (is_index_or_float(o.object)) return is_constant(o.id) || (is_pre(o.id) && make_constant(o));
-  if (is_constant(o.id) || !(PyTuple_Check(o.object) || PyList_Check(o.object))) return true;
-  std::vector<ValueId> ids;
-  if (!element_ids(o, &ids)) return false;
-  for (size_t i = 0; i < ids.size(); i++) {
-    if (!fix_numbers({PySequence_Fast_ITEMS(o.object)[i], ids[i]})) return false;
-  }
-  return true;
-}
-
 Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out) {
   host::TorchCallable info = host::classify_torch_callable(callable.object);
   std::string name = info.is_torch && info.name != nullptr ? info.name : callable_name(callable.object);
@@ -334,6 +353,27 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
   if (kind == host::TorchCallableKind::MutatesMetadata && n > 0 && may_be_another(args[0])) {
     return stop("new sizes of a tensor that is or is not another one, as strides decide");
   }
+  // Folded below: `torch.Size(x.shape)` is another one for other sizes.
+  bool has_open_numbers = is_tainted;
+  for (int i = 0; i < n; i++) has_open_numbers = has_open_numbers || varies(args[i].id);
+  if (has_open_numbers && !any_tensor &&
+      (kind == host::TorchCallableKind::Metadata || kind == host::TorchCallableKind::StateRead)) {
+    for (int i = 0; i < n; i++) {
+      if (!fix_numbers(args[i]))
+        return stop(UnsupportedCode::OpaqueCall, "a call of " + name + " with numbers that are known late");
+    }
+  }
+  HeapObject* reshaped = nullptr;
+  host::TensorMetaRef shape_before;
+  if (kind == host::TorchCallableKind::MutatesMetadata && n > 0 && host::is_tensor(args[0].object) &&
+      is_pre(args[0].id)) {
+    reshaped = heap_of(args[0]);
+    if (reshaped == nullptr) return stop("new sizes of a tensor of unknown origin");
+    shape_before = host::make_tensor_meta(args[0].object);
+  }
+  const bool writes_gradients = kind == host::TorchCallableKind::Backward && accumulates_gradients(args, n, kwnames);
+  host::LeavesOfGraph leaves;
+  for (int i = 0; writes_gradients && i < n && leaves.is_empty(); i++) leaves = host::LeavesOfGraph(args[i].object);
   PyObject* result = call_live_c(callable.object, args, n, kwnames);
   const bool saw_callback = last_call_ran_python_;
   if (result == nullptr) {
@@ -361,13 +401,10 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
   }
   bool is_folded = kind == Kind::Metadata && !is_tainted && all_plain && !host::is_tensor(result);
   if (!any_tensor && (kind == Kind::StateRead || kind == Kind::Metadata) && !host::is_tensor(result)) is_folded = true;
-  if (!any_tensor && kind == Kind::Tensor && result != Py_None && can_be_constant(result)) is_folded = true;
+  const bool is_constant_result = result != Py_None && can_be_constant(result);
+  if (!any_tensor && kind == Kind::Tensor && is_constant_result && !has_open_numbers) is_folded = true;
   if (is_folded) {
-    // What is a constant of the trace follows from numbers that are.
-    for (int i = 0; i < n && active_; i++) {
-      if (!fix_numbers(args[i])) lose("a result of " + name + " that follows from numbers that are known late");
-    }
-    *out = active_ ? new_constant(result) : Operand{result, kNoValue};
+    *out = new_constant(result);
     if (saw_callback) forget_after_callback();
     return Outcome::Done;
   }
@@ -400,12 +437,21 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
     }
   }
   if (kind == Kind::MutatesMetadata && n > 0) note_resized(args[0]);
+  if (reshaped != nullptr && !(*host::make_tensor_meta(args[0].object) == *shape_before)) reshaped_.push_back(reshaped);
   if (kind == Kind::MutatesMetadata && n > 0 && args[0].id >= 0 && active_) {
     // What follows from the arguments' metadata still follows; only a pre fact must not be used for the new state.
     facts_[args[0].id].is_meta_known = true;
     if (out->object == args[0].object) out->id = args[0].id;
   }
-  if (kind == Kind::Backward) grads_written_ = true;
+  if (kind == Kind::Tensor || kind == Kind::DataDependent || kind == Kind::MutatesMetadata) {
+    const host::CallEffects effects = host::find_effects(info);
+    const bool writes_any = !effects.is_known || has_name(kwnames, "out");
+    for (int i = 0; i < n && (writes_any || (effects.writes_first && i == 0)); i++) note_written(args[i].object);
+  }
+  if (kind == Kind::Backward && (saw_callback || writes_gradients)) {
+    grads_written_ = true;
+    leaves.add_written(&reached_leaves_);
+  }
   if (saw_callback) forget_after_callback();
   return outcome;
 }

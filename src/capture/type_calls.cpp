@@ -218,7 +218,7 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
   if (t == &PyEnum_Type && n >= 1 && (kwnames == nullptr || n == 2)) {
     Operand source;
     if (n == 2 && !make_constant(args[1])) return stop("enumerate from a number that is known late");
-    Outcome outcome = make_iterator(args[0], &source);
+    Outcome outcome = make_source(args[0], &source);
     if (outcome != Outcome::Done) return outcome;
     PyObject* live_args[2] = {source.object, n == 2 ? args[1].object : nullptr};
     PyObject* result = host::make_iterator_over(type.object, live_args, n, 0);
@@ -267,7 +267,7 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     Outcome outcome = Outcome::Done;
     for (int i = is_map ? 1 : 0; i < positional && outcome == Outcome::Done; i++) {
       Operand source;
-      outcome = make_iterator(args[i], &source);
+      outcome = make_source(args[i], &source);
       if (outcome != Outcome::Done) break;
       operands.push_back(source.id);
       sources.push_back(source.object);
@@ -331,7 +331,7 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
   }
   if (t == &PyFilter_Type && n == 2 && kwnames == nullptr) {
     Operand source;
-    Outcome outcome = make_iterator(args[1], &source);
+    Outcome outcome = make_source(args[1], &source);
     if (outcome != Outcome::Done) return outcome;
     HeapObject* made = source.id >= 0 ? facts_[source.id].heap : nullptr;
     if (made == nullptr || !made->is_created) {
@@ -366,7 +366,7 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
         return stop("itertools.chain over an iterator and " + type_name(Py_TYPE(args[i].object)));
       }
       Operand source;
-      Outcome outcome = make_iterator(args[i], &source);
+      Outcome outcome = make_source(args[i], &source);
       if (outcome != Outcome::Done) return outcome;
       state->sources.push_back({source.object, facts_[source.id].heap});
       operands.push_back(source.id);

@@ -104,6 +104,7 @@ class AotRegion final : public entry::RegionRunner {
   std::vector<int32_t> list_varying_numbers() const override { return varying_; }
   int32_t refused_guard() const override { return refused_guard_; }
   int32_t blamed_item() const override { return blamed_item_; }
+  std::vector<int32_t> list_refused_items() const override { return refused_items_; }
   bool has_raised_ahead() const override { return has_raised_ahead_; }
 
   std::string describe() const override {
@@ -289,7 +290,8 @@ class AotRegion final : public entry::RegionRunner {
     for (uint32_t i : facts.no_views) {
       if (now.is_view[i]) return false;
     }
-    return now.is_leaf == variant.facts.is_leaf && now.first_of == variant.facts.first_of;
+    return now.is_leaf == variant.facts.is_leaf && now.first_of == variant.facts.first_of &&
+           now.distances == variant.facts.distances;
   }
 
   std::shared_ptr<Variant> make_variant(PyObject* const* operands) {
@@ -337,6 +339,7 @@ class AotRegion final : public entry::RegionRunner {
     if (!code) {
       failure_ = code.unsupported().text;
       blamed_item_ = variant.nodes->failed_item();
+      refused_items_ = variant.nodes->refused_items();
       PyErr_Clear();
       if (base::is_log_enabled(base::LogWord::Aot)) {
         base::write_log(base::LogWord::Aot, context_.name + ": region not compiled: " + failure_);
@@ -486,6 +489,7 @@ class AotRegion final : public entry::RegionRunner {
   uint64_t clock_ = 0;
   int32_t refused_guard_ = -1;
   int32_t blamed_item_ = -1;
+  std::vector<int32_t> refused_items_;
   bool has_raised_ahead_ = false;
   std::string failure_;
   std::vector<int32_t> varying_;

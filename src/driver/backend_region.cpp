@@ -77,6 +77,7 @@ class BackendRegion final : public entry::RegionRunner {
   std::vector<int32_t> list_varying_numbers() const override { return varying_; }
   int32_t refused_guard() const override { return refused_guard_; }
   int32_t blamed_item() const override { return blamed_item_; }
+  std::vector<int32_t> list_refused_items() const override { return refused_items_; }
   bool is_asked_too_much() const override { return is_asked_too_much_; }
   bool has_raised_ahead() const override { return has_raised_ahead_; }
   std::string describe() const override {
@@ -181,6 +182,7 @@ class BackendRegion final : public entry::RegionRunner {
     *refused = nodes.take_refused_guard();
     PyErr_Clear();
     if (!traced && *refused < 0) blamed_item_ = nodes.failed_item();
+    if (!traced) refused_items_ = nodes.refused_items();
     return traced || *refused >= 0 || give_up(traced.unsupported().text);
   }
 
@@ -253,6 +255,7 @@ class BackendRegion final : public entry::RegionRunner {
   std::vector<int32_t> varying_;
   int32_t refused_guard_ = -1;
   int32_t blamed_item_ = -1;
+  std::vector<int32_t> refused_items_;
   bool is_asked_too_much_ = false;
   size_t evicted_ = 0;  // sizes whose code has gone
   uint64_t clock_ = 0;

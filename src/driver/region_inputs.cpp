@@ -39,9 +39,11 @@ const InputFacts& FactsFinder::find(PyObject* const* tensors, size_t count) {
   facts_.is_leaf.clear();
   facts_.is_view.clear();
   facts_.first_of.resize(count);
+  facts_.distances.clear();
   for (size_t i = 0; i < count; i++) {
     const host::InputIdentity input = host::identify_input(tensors[i]);
     by_storage_.emplace_back(input.storage, static_cast<uint32_t>(i));
+    facts_.distances.push_back(input.storage_offset);
     facts_.is_leaf.push_back(input.is_leaf);
     facts_.is_view.push_back(input.is_view);
   }
@@ -50,6 +52,7 @@ const InputFacts& FactsFinder::find(PyObject* const* tensors, size_t count) {
     if (by_storage_[i].first != by_storage_[first].first) first = i;
     facts_.first_of[by_storage_[i].second] = by_storage_[first].second;
   }
+  for (size_t i = count; i-- > 0;) facts_.distances[i] -= facts_.distances[facts_.first_of[i]];
   return facts_;
 }
 

@@ -16,6 +16,7 @@ namespace reprise::driver {
 /// What the code relies on and no guard of the entry states.
 struct InputFacts {
   std::vector<uint32_t> first_of;  // the first input over the same storage
+  std::vector<int64_t> distances;  // from where that one begins, in elements
   std::vector<uint8_t> is_leaf;
   std::vector<uint8_t> is_view;
 };

@@ -92,6 +92,12 @@ void RegionNodes::keep_guarded() {
   outputs_.clear();
 }
 
+void RegionNodes::refuse_output(size_t index) {
+  if (index >= outputs_.size()) return;  // a gradient that the callables left
+  const auto node = std::ranges::find(nodes_, outputs_[index], &Node::slot);
+  if (node != nodes_.end()) refused_items_.push_back(node->item);
+}
+
 PyObject* RegionNodes::run_one(const Node& node, std::vector<PyObject*>& slots,
                                std::vector<PyObject*>& gathered) const {
   gathered.resize(node.operand_count + 1);

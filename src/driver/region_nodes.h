@@ -41,6 +41,9 @@ class RegionNodes final : public aot::RegionCallables {
   int32_t take_refused_guard() { return std::exchange(refused_guard_, -1); }
   /// The item of the trace that failed in the call that failed; -1: none did.
   int32_t failed_item() const { return failed_item_; }
+  /// Items of the trace whose results cannot be outputs of a region.
+  const std::vector<int32_t>& refused_items() const { return refused_items_; }
+  void refuse_output(size_t index) override;
   /// Runs the torch-state nodes alone: native code leaves torch's state as it found it. False with an exception set.
   bool run_state_nodes();
 
@@ -78,6 +81,7 @@ class RegionNodes final : public aot::RegionCallables {
   std::vector<SizeGuard> guards_;
   int32_t refused_guard_ = -1;
   int32_t failed_item_ = -1;
+  std::vector<int32_t> refused_items_;
 };
 
 }  // namespace reprise::driver

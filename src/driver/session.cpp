@@ -184,6 +184,13 @@ void Session::renew(runtime::CompileContext& context, runtime::PublishedEntry& p
       ++context.statistics.cut_groups;
       continue;
     }
+    if (const std::vector<int32_t> refused = step.runner->list_refused_items(); !refused.empty()) {
+      std::ranges::copy(refused, std::back_inserter(options.excluded));
+      notes.push_back("region of " + std::to_string(region.tensor_node_count) +
+                      " torch calls was planned again without " + std::to_string(refused.size()) +
+                      " of them: " + step.runner->describe());
+      continue;
+    }
     notes.push_back("region of " + std::to_string(region.tensor_node_count) +
                     " torch calls was dissolved: " + step.runner->describe());
     ++context.statistics.dissolved_regions;

@@ -57,6 +57,8 @@ class RegionRunner {
   virtual int32_t refused_guard() const { return -1; }
   /// It has given up because of this item of the trace, which cannot be a part of any region; -1: of another reason.
   virtual int32_t blamed_item() const { return -1; }
+  /// It has given up because the results of these items of the trace cannot leave a region.
+  virtual std::vector<int32_t> list_refused_items() const { return {}; }
   /// It has given up, and regions without what its backend may not take (results whose sizes depend on data, gradients)
   /// are worth a try.
   virtual bool is_asked_too_much() const { return false; }

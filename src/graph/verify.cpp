@@ -143,6 +143,14 @@ class Verifier {
       fail(what + " is " + name(id) + ", which is not computed");
   }
 
+  // Views are views of values; the same object may be a value, a view or an input.
+  bool may_name_output(const Output& output, std::size_t place) const {
+    if (output.index >= graph_.outputs.size() || output.index == place) return false;
+    const OutputKind named = graph_.outputs[output.index].kind;
+    if (output.kind == OutputKind::ViewOfOutput) return named == OutputKind::Value;
+    return named != OutputKind::SameOutput && named != OutputKind::None;
+  }
+
   void check_end() {
     for (std::size_t i = 0; i < graph_.outputs.size(); ++i) {
       const Output& output = graph_.outputs[i];
@@ -154,9 +162,7 @@ class Verifier {
       const bool names_output = output.kind == OutputKind::ViewOfOutput || output.kind == OutputKind::SameOutput;
       if (names_input && output.index >= graph_.inputs.size())
         fail(what + " names input " + std::to_string(output.index));
-      if (names_output && (output.index >= graph_.outputs.size() || output.index == i ||
-                           graph_.outputs[output.index].kind != OutputKind::Value))
-        fail(what + " names output " + std::to_string(output.index));
+      if (names_output && !may_name_output(output, i)) fail(what + " names output " + std::to_string(output.index));
     }
     std::vector<bool> has_effect(graph_.inputs.size(), false);
     for (const Effect& effect : graph_.effects) {

@@ -12,6 +12,8 @@ namespace reprise::lower {
 
 namespace {
 
+constexpr double kMaxFloatInt = 1 << 24;  // whole numbers up to there are float32's
+
 bool is_number_arg(const Call& call, std::size_t i) { return !call.is_tensor(i); }
 
 // Argument i, cast to the common dtype and from there to the dtype that is computed in.
@@ -239,6 +241,9 @@ bool lower_pow_scalar(Call& call) {
   const bool is_float = types::is_float(result);
   if (compute == DType::Bool) return false;
   if (!is_float && *exponent != 0 && *exponent != 1 && *exponent != 2 && *exponent != 3) return false;
+  // Whether it is odd decides about signs, and eager rounds it in whole vectors only.
+  if (is_float && result != DType::Float64 && std::fabs(*exponent) > kMaxFloatInt && std::isfinite(*exponent))
+    return false;
   call.begin(call.get(call.single()).sizes);
   const Ex x = call.cast(call.value(0, result), compute);
   const Ex one = call.constant(compute, std::int64_t{1});

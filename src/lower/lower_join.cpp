@@ -1,4 +1,7 @@
 // Padding and writes of a part: loads with a mask.
+#include <bit>
+#include <utility>
+
 #include "lower/functions.h"
 
 namespace reprise::lower {
@@ -6,6 +9,18 @@ namespace reprise::lower {
 namespace {
 
 constexpr std::size_t kMaxParts = 4;
+
+// An int64 over a constant, and whether nothing is left.
+std::pair<Ex, Ex> divide(Call& call, Ex number, std::int64_t by) {
+  const auto constant = [&](std::int64_t n) { return call.constant(DType::Int64, n); };
+  const bool is_power = std::has_single_bit(static_cast<std::uint64_t>(by));
+  const Ex rest =
+      is_power ? call.op(ScalarOp::And, number, constant(by - 1)) : call.op(ScalarOp::RemFloor, number, constant(by));
+  const Ex quotient = is_power
+                          ? call.op(ScalarOp::Shr, number, constant(std::countr_zero(static_cast<std::uint64_t>(by))))
+                          : call.op(ScalarOp::DivFloor, number, constant(by));
+  return {quotient, call.op(ScalarOp::Eq, rest, constant(0))};
+}
 
 }  // namespace
 
@@ -83,21 +98,30 @@ bool lower_slice_scatter(Call& call) {
   const auto step = call.get_int(5);
   std::optional<std::int64_t> start = 0;
   if (!call.is_none(3)) start = call.get_int(3);
-  if (!dim || !start || step != 1 || x.sizes.rank == 0) return false;
+  if (!dim || !start || !step || *step < 1 || x.sizes.rank == 0) return false;
   std::int64_t first = *start < 0 ? *start + x.sizes[*dim] : *start;
   first = first < 0 ? 0 : first > x.sizes[*dim] ? x.sizes[*dim] : first;
-  const std::int64_t last = first + source.sizes[*dim];
+  const std::int64_t last = first + source.sizes[*dim] * *step;
   for (std::size_t d = 0; d < x.sizes.rank; ++d) {
     if (d != *dim && x.sizes[d] != source.sizes[d]) return false;
   }
   call.begin(x.sizes);
   Access access;
   access.tensor = call.tensor(1);
-  access.constant = source.offset - first * source.strides[*dim];
+  access.constant = source.offset;
   for (std::size_t d = 0; d < x.sizes.rank; ++d) access.by_dim[d] = source.strides[d];
   const Ex index = call.dim(*dim);
-  const Ex is_inside = call.op(ScalarOp::And, call.op(ScalarOp::Ge, index, call.constant(DType::Int64, first)),
-                               call.op(ScalarOp::Lt, index, call.constant(DType::Int64, last)));
+  Ex is_inside = call.op(ScalarOp::And, call.op(ScalarOp::Ge, index, call.constant(DType::Int64, first)),
+                         call.op(ScalarOp::Lt, index, call.constant(DType::Int64, last)));
+  if (*step == 1) {
+    access.constant -= first * source.strides[*dim];
+  } else {
+    const Ex distance = call.op(ScalarOp::Sub, index, call.constant(DType::Int64, first));
+    const auto [quotient, is_multiple] = divide(call, distance, *step);
+    is_inside = call.op(ScalarOp::And, is_inside, is_multiple);
+    access.by_dim[*dim] = 0;
+    access.indirect.push_back({source.strides[*dim], quotient.id});
+  }
   const Ex value = call.load_at(std::move(access), is_inside);
   call.finish_pointwise(call.out(0), call.op(ScalarOp::Select, is_inside, value, call.load(call.tensor(0))));
   return true;

@@ -11,9 +11,11 @@
 #include "passes/functionalise.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <vector>
 
 #include "passes/functionalise_impl.h"
+#include "passes/rewriter.h"
 
 namespace reprise::passes {
 
@@ -43,11 +45,60 @@ class Functionaliser : private Memory {
       show(node.outs[0], read(state(node.outs[0]).parent));
       return;
     }
-    const std::span<const Arg> args = graph::map_values(context_, node.args, [&](ValueId id) { return read(id); });
-    if (node.mut == 0) {
-      add_plain(index, args);
+    if (node.mut != 0 && is_entangled(node)) {
+      add_one_by_one(node);
+    } else if (node.mut == 0) {
+      add_plain(index, read_all(node.args));
     } else {
-      add_writing(node, args);
+      add_writing(node, read_all(node.args));
+    }
+  }
+
+  std::span<const Arg> read_all(std::span<const Arg> args) {
+    return graph::map_values(context_, args, [&](ValueId id) { return read(id); });
+  }
+
+  // A list of tensors is written, and an element's memory is also that of something else than its own operands: PyTorch
+  // goes through the lists in order, so what is written first is read by what comes behind it.
+  bool is_entangled(const Node& node) const {
+    if (node.mut != 1 || node.args.empty() || !node.args[0].is_list()) return false;
+    const std::span<const Arg> written = node.args[0].get_list();
+    std::unordered_map<std::uint32_t, std::size_t> places;  // of the written elements, by memory
+    const auto memory_of = [&](const Arg& arg) {
+      return arg.is_value() && has_storage(arg.get_value()) ? old_.get_meta(arg.get_value()).storage.index() : kNoNode;
+    };
+    for (std::size_t i = 0; i < written.size(); ++i) {
+      if (memory_of(written[i]) != kNoNode && !places.emplace(memory_of(written[i]), i).second) return true;
+    }
+    for (const Arg& arg : node.args) {
+      if (!arg.is_list()) {
+        if (places.contains(memory_of(arg))) return true;
+        continue;
+      }
+      const std::span<const Arg> elements = arg.get_list();
+      for (std::size_t i = 0; i < elements.size(); ++i) {
+        const auto found = places.find(memory_of(elements[i]));
+        if (found != places.end() && found->second != i) return true;
+      }
+    }
+    return false;
+  }
+
+  // op_([a, b], [c, d], n) -> op_([a], [c], n), op_([b], [d], n)
+  void add_one_by_one(const Node& node) {
+    const std::size_t count = node.args[0].get_list().size();
+    for (const Arg& arg : node.args) {
+      if (arg.is_list() && arg.get_list().size() != count) refuse("lists that share memory, of several lengths");
+    }
+    if (!node.returns.empty()) refuse("lists that share memory, of an op with results");
+    for (std::size_t i = 0; i < count; ++i) {
+      std::vector<Arg> args;
+      for (const Arg& arg : node.args) {
+        args.push_back(arg.is_list() ? context_.make_list(arg.get_list().subspan(i, 1)) : arg);
+      }
+      Node one = node;
+      one.args = context_.arena().copy(std::span<const Arg>(args));
+      add_writing(one, read_all(one.args));
     }
   }
 
@@ -119,6 +170,7 @@ class Functionaliser : private Memory {
       ValueId target;  // recorded
       ValueId contents;
     };
+    check_overlaps(node);
     std::vector<Write> writes;
     std::vector<ValueId> new_values;
     std::vector<ValueId> outs(node.outs.begin(), node.outs.end());
@@ -154,6 +206,41 @@ class Functionaliser : private Memory {
     added.new_values = new_values;
     new_.add_node(added);
     for (const Write& done : writes) write(done.target, done.contents);
+  }
+
+  // What PyTorch refuses to do: a write to elements that lie in one place, or that the op reads as others. It is left
+  // to PyTorch to say so.
+  void check_overlaps(const Node& node) {
+    sym::Context& symbols = context_.symbols();
+    for (std::size_t i = 0; i < node.args.size() && i < 64; ++i) {
+      if ((node.mut >> i & 1) == 0) continue;
+      graph::for_each_value(node.args[i], [&](ValueId written) {
+        if (!has_storage(written)) return;
+        const TensorMeta& target = old_.get_meta(written);
+        for (std::size_t k = 0; k < target.sizes().size(); ++k) {
+          if (sym::is_yes(symbols.is_equal(target.strides()[k], 0)) &&
+              sym::is_yes(symbols.is_less(1, target.sizes()[k])))
+            refuse("a write to elements that lie in one place");
+        }
+        graph::for_each_use(node, [&](ValueId used) {
+          const bool is_other = used != written && has_storage(used) && old_.get_meta(used).storage == target.storage;
+          if (is_other && is_shifted(target, old_.get_meta(used)))
+            refuse("a write to memory that the operation reads at other places");
+        });
+      });
+    }
+  }
+
+  // Two tensors without gaps that share elements, and not each with its own.
+  bool is_shifted(const TensorMeta& a, const TensorMeta& b) {
+    sym::Context& symbols = context_.symbols();
+    const auto has_gaps = [&](const TensorMeta& meta) {
+      return !sym::is_yes(symbols.is_equal(get_extent(meta), symbols.add(meta.offset, symbols.product(meta.sizes()))));
+    };
+    if (has_gaps(a) || has_gaps(b) || !sym::is_yes(symbols.is_less(a.offset, get_extent(b))) ||
+        !sym::is_yes(symbols.is_less(b.offset, get_extent(a))))
+      return false;
+    return !sym::is_yes(symbols.is_equal(a.offset, b.offset)) || !is_same_layout(a, b);
   }
 
   static bool is_source_or_known(const Node& node, ValueId out) {
@@ -249,9 +336,12 @@ class Functionaliser : private Memory {
       output.value = output.kind == graph::OutputKind::Value ? read(id) : ValueId();
       new_.outputs.push_back(output);
     }
-    // An object that is a view and stands twice: the second one is another view object of the same kind.
-    for (graph::Output& output : new_.outputs) {
-      if (output.kind != graph::OutputKind::SameOutput) continue;
+    // A view that stands twice in a recorded graph is two views; where the recording says that both are one object,
+    // one.
+    for (std::size_t i = 0; i < new_.outputs.size(); ++i) {
+      graph::Output& output = new_.outputs[i];
+      if (output.kind != graph::OutputKind::SameOutput || old_.outputs[i].kind == graph::OutputKind::SameOutput)
+        continue;
       const graph::Output& first = new_.outputs[output.index];
       if (first.kind != graph::OutputKind::Value) output = first;
     }

@@ -1,14 +1,19 @@
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
+#include <random>
 #include <set>
 #include <string>
 #include <unordered_set>
+#include <vector>
 
 #include "base/arena.h"
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "base/mersenne_twister.h"
 #include "base/options.h"
 #include "base/result.h"
 #include "test.h"
@@ -246,4 +251,54 @@ TEST("ids of one table are ordered and invalid by default") {
   EXPECT(ThingId(3) < ThingId(4));
   EXPECT(ThingId(3) == ThingId(3));
   EXPECT_EQ(std::unordered_set<ThingId>({ThingId(1), ThingId(1), ThingId(2)}).size(), 2u);
+}
+
+namespace {
+
+// The state that std::mt19937 has for this seed.
+MersenneTwister make_twister(std::uint32_t seed) {
+  MersenneTwister made;
+  for (std::size_t i = 0; i < MersenneTwister::kWords; ++i) {
+    made.words[i] = seed;
+    seed = 1812433253u * (seed ^ (seed >> 30)) + static_cast<std::uint32_t>(i) + 1;
+  }
+  return made;
+}
+
+template <class T>
+void check_bernoulli(T one) {
+  MersenneTwister generator = make_twister(7);
+  std::mt19937 reference(7);
+  const double p = 0.3;
+  const auto threshold = static_cast<std::uint64_t>(std::ceil(std::ldexp(p, 53)));
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &one, sizeof(T));
+  for (const std::size_t count : {1, 511, 512, 513, 2000, 0, 3}) {
+    std::vector<T> elements(count, T{9});
+    draw_bernoulli(generator, threshold, bits, sizeof(T), elements.data(), count);
+    for (const T element : elements) {
+      const std::uint64_t high = reference(), low = reference();
+      const double draw = std::ldexp(static_cast<double>(((high << 32) | low) & ((std::uint64_t{1} << 53) - 1)), -53);
+      EXPECT_EQ(element, draw < p ? one : T{0});
+    }
+  }
+}
+
+}  // namespace
+
+TEST("the Mersenne twister's numbers are the standard library's, in parts of any length") {
+  MersenneTwister generator = make_twister(5);
+  std::mt19937 reference(5);
+  for (const std::size_t count : {1, 3, 620, 1, 623, 624, 625, 0, 5000}) {
+    std::vector<std::uint32_t> numbers(count);
+    draw(generator, numbers.data(), count);
+    for (const std::uint32_t number : numbers) EXPECT_EQ(number, static_cast<std::uint32_t>(reference()));
+  }
+}
+
+TEST("bernoulli's draws take two numbers each, for elements of every width") {
+  check_bernoulli<float>(1);
+  check_bernoulli<double>(1);
+  check_bernoulli<std::uint16_t>(0x3f80);
+  check_bernoulli<std::uint8_t>(1);
 }

@@ -127,3 +127,21 @@ def test_an_input_that_gets_a_history_is_no_end_of_gradients(capfd):
         for got, want in zip(*found):
             torch.testing.assert_close(got, want)
     assert "native code is not used" not in capfd.readouterr().err
+
+
+def test_float32_gradients_behind_half_types_are_as_exact_as_those(capfd):
+    """PyTorch sums the gradients of a layer norm's weights in the type of its input, which autocast made bfloat16."""
+    norm, weight = torch.nn.LayerNorm(6), torch.nn.Parameter(torch.randn(6, 4))
+
+    def f(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return torch.nn.functional.gelu(norm(x @ weight.t()))
+
+    compiled = reprise.compile(f)
+    for seed in range(4):
+        x = torch.randn(50, 4, generator=torch.Generator().manual_seed(seed), requires_grad=True)
+        got, want = compiled(x), f(x)
+        torch.testing.assert_close(got, want)
+        got.sum().backward()
+    assert reprise.explain(compiled)(x).counters["failed_checks"] == 0
+    assert "native code is not used" not in capfd.readouterr().err

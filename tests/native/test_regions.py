@@ -279,3 +279,161 @@ def test_a_parameter_made_in_a_region_is_one():
         ours, eagers = compiled(x), program(x)
         assert ours[:2] == eagers[:2] == ("Parameter", "Parameter")
         torch.testing.assert_close(ours[2:], eagers[2:])
+
+
+def check_sharing(function, *, planned_again):
+    """Compares outputs, and which of them share memory, with eager's; nothing is dissolved."""
+    compiled = compile_native(function)
+    for i in range(4):
+        x, weight = torch.randn(4, 6), torch.randn(6, 6, requires_grad=i > 1)
+        want, got = function(x, weight), compiled(x, weight)
+        for a, b in zip(want, got, strict=True):
+            torch.testing.assert_close(b, a)
+            assert b.stride() == a.stride() and b.storage_offset() == a.storage_offset()
+        memory = [[t.untyped_storage().data_ptr() for t in outputs] for outputs in (want, got)]
+        assert [row.index(p) for row in memory[:1] for p in row] == [row.index(p) for row in memory[1:] for p in row]
+        if weight.requires_grad:
+            grads = []
+            for outputs in (want, got):
+                grads += torch.autograd.grad(sum((t * t).sum() for t in outputs if t.requires_grad), weight)
+            torch.testing.assert_close(*grads)
+    report = reprise.explain(compiled)(x, weight)
+    assert report.counters["dissolved_regions"] == 0
+    assert report.counters["recordings"] == 2 and report.counters["side_exits"] == (2 if planned_again else 0)
+    assert ("planned again without" in str(report)) == planned_again
+
+
+def test_outputs_that_repeat_elements_of_another_output():
+    """An expanded row has more elements than what it is a row of, and lies inside of it."""
+
+    def program(x, weight):
+        edges = (x @ weight).relu()
+        return edges[0].view(-1, 1).expand(-1, 9), edges, edges.reshape(-1).unfold(0, 3, 1), edges[1]
+
+    check_sharing(program, planned_again=False)
+
+
+def test_outputs_that_share_some_elements_leave_the_region_without_its_rest():
+    def program(x, weight):
+        tokens = (x @ weight).relu()
+        return tokens[:, :-1], tokens[:, 1:], (tokens * 2).sum()
+
+    check_sharing(program, planned_again=True)
+
+
+def test_library_calls_do_not_copy_the_memory_around_their_arguments():
+    """PyTorch's diagonal_scatter copies the storage of its argument: here that of all temporaries."""
+
+    def program(x, diagonal):
+        wide = torch.cat([x.exp(), x.relu(), x.sin(), x.cos(), x.tanh(), x.abs()])  # is needed to the end
+        corner = (wide[:4, :4] * 2).contiguous().sigmoid()
+        return torch.diagonal_scatter(corner, diagonal).sum() + wide.sum()
+
+    compiled = compile_native(program)
+    x, diagonal = torch.randn(64, 64), torch.randn(4)
+    for _ in range(4):
+        torch.testing.assert_close(compiled(x, diagonal), program(x, diagonal))
+    with torch.profiler.profile(record_shapes=True) as profile:
+        compiled(x, diagonal)
+    copies = [e.input_shapes[0] for e in profile.events() if e.name == "aten::copy_"]
+    assert copies and all(sizes in ([4], [16], [4, 4]) for sizes in copies), copies
+
+
+def test_how_far_inputs_over_one_storage_lie_apart_is_a_fact():
+    """With open sizes nothing else says so; one is written, so it matters which elements the other one shares."""
+
+    def f(x, y):
+        x.add_(1)
+        y.mul_(2)
+        return x + y
+
+    compiled = reprise.compile(f, dynamic=True)
+    for i, distance in enumerate([0, 0, 0, 2, 2, 0, 1]):
+        found = []
+        for function in (f, compiled):
+            base = torch.arange(16.0) + i
+            x = base[:4]
+            y = x if distance == 0 else base[distance : distance + 4]
+            found.append((function(x, y), base))
+        for got, want in zip(*found):
+            assert torch.equal(got, want)
+
+
+def shared_twice(x):
+    torch._foreach_add_([x, x], [x.flip(0), x])
+    return x
+
+
+def shared_by_views(x):
+    torch._foreach_add_([x[0], x[1]], [x[1], x[0]], alpha=2)
+    torch._foreach_mul_([x[0], x[0]], [2.0, 3.0])
+    return x
+
+
+def shared_by_new_memory(x):
+    y = x * 1
+    torch._foreach_addcmul_([y, y.view(-1)], [x, y.view(-1)], [y, y.view(-1)])
+    torch._foreach_copy_([y[0], y[1]], [y[1], y[0]])
+    return y
+
+
+@pytest.mark.parametrize("f", [shared_twice, shared_by_views, shared_by_new_memory])
+def test_lists_that_share_memory_are_written_in_order(f, capfd):
+    compiled = compile_native(f)
+    for i in range(4):
+        x = torch.arange(12.0).reshape(3, 4) + i
+        y = x.clone()
+        assert torch.equal(compiled(x), f(y))
+        assert torch.equal(x, y)
+    assert reprise.explain(compiled)(x).counters["failed_checks"] == 0
+    assert "native code is not used" not in capfd.readouterr().err
+
+
+def test_a_view_that_is_given_twice_is_one_object():
+    def of_input(x):
+        v = x[1:]
+        w = v.add_(1)
+        return v, w, v is w, x[1:] is v
+
+    def of_result(x):
+        y = x * 2
+        v = y[1:]
+        w = v.mul_(3)
+        return y, v, w, v is w
+
+    for f in (of_input, of_result):
+        compiled = compile_native(f)
+        for i in range(4):
+            x = torch.arange(3.0, requires_grad=i % 2 == 1) * 1
+            *_, v, w, is_same, last = compiled(x) if f is of_input else (*compiled(x), False)
+            assert v is w and is_same and not last
+            assert torch.equal(v, f(torch.arange(3.0))[-2 if f is of_result else 0])
+
+
+def test_writes_that_pytorch_refuses_are_refused():
+    """Recorded with arguments that share nothing, called with some whose elements the write also reads, or repeats."""
+
+    def shifted(x, y):
+        return x.copy_(y[0]), x + y
+
+    def repeated(x, y):
+        return x.add_(y.sum()), y + 1
+
+    def outcome(program, x, y):
+        try:
+            return program(x, y)
+        except RuntimeError as error:
+            return str(error)
+
+    for f, dynamic in ((shifted, None), (repeated, True)):
+        compiled = reprise.compile(f, dynamic=dynamic)
+        for i, is_odd in enumerate([False, False, False, True, True, False]):
+            found = []
+            for program in (f, compiled):
+                x = torch.arange(16.0).reshape(4, 4) + i
+                y = x if is_odd and f is shifted else x + 1
+                written = x[0].expand(4, 4) if is_odd and f is repeated else x
+                found.append((outcome(program, written, y), x))
+            (want, before), (got, after) = found
+            assert torch.equal(before, after)
+            assert got == want if is_odd else all(map(torch.equal, got, want))

@@ -238,7 +238,10 @@ def _show_error(error):
 # --- what became of the region ----------------------------------------------------------------------------------------
 
 
-_REFUSAL = re.compile(r"was dissolved: (.*)|(a kernel could not be compiled: .*)|calls: (?!a graph|made by|native)(.*)")
+_REFUSAL = re.compile(
+    r"was dissolved: (.*)|planned again without \d+ of them: (.*)"
+    r"|(a kernel could not be compiled: .*)|calls: (?!a graph|made by|native)(.*)"
+)
 
 
 def find_fallback(compiled):

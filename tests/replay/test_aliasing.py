@@ -176,3 +176,19 @@ def test_an_output_argument_that_aliases_an_input():
         return call(x, x)
 
     check_function(f, [lambda: call(rnd(1, 3), torch.empty(3)), lambda: call(rnd(1, 3), torch.empty(3)), one, one])
+
+
+def test_sizes_written_in_place_of_an_argument_that_is_two():
+    def f(x, y):
+        x.unsqueeze_(0)
+        z = y * 2
+        return z, y.shape, y.diagonal(), x.t_() if y.dim() == 2 else x
+
+    def apart():
+        return call(rnd(1, 4, 4), rnd(2, 4, 4))
+
+    def twice():
+        x = rnd(3, 4, 4)
+        return call(x, x)
+
+    check_function(f, [apart, apart, twice, twice, apart, twice])

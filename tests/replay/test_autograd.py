@@ -584,3 +584,77 @@ def test_gradients_behind_an_exit_follow_from_the_graph_in_front_of_it():
         return lambda: call(rnd(i, 3, grad=True), rnd(i + 50, 3, grad=True))
 
     check_function(f, [inputs(i) for i in range(8)])
+
+
+def test_gradients_that_a_backward_in_the_trace_did_not_write():
+    # Whether a leaf has a gradient is a fact about the entry where no backward of the trace reached it.
+    def penalty(w, x):
+        a = x.detach().requires_grad_()
+        (g,) = torch.autograd.grad((a * w).tanh().sum(), a, create_graph=True)
+        loss = (g**2).mean()
+        if w.grad is not None:
+            w.grad = None
+        loss.backward()
+        return w.grad.clone()
+
+    def untouched(p, x, q):
+        y = (q * x).sum().detach()
+        (p * x).sum().backward()
+        return y, None if q.grad is None else q.grad + 1, p.grad.clone()
+
+    def leaves(i, has_first, has_second):
+        p, q = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+        p.grad = rnd(i, 3) if has_first else None
+        q.grad = rnd(i + 1, 3) if has_second else None
+        return p, rnd(i + 2, 3), q
+
+    def two_leaves(i, has_first, has_second):
+        return call(*leaves(i, has_first, has_second))
+
+    check_function(penalty, [call(*leaves(i, i > 1 and i != 4, False)[:2]) for i in range(6)])
+    for first in range(2):
+        states = [(0, first), (0, first), (0, 1 - first), (1, first), (1, 1 - first), (0, first), (1, 1 - first)]
+        check_function(untouched, [two_leaves(i, *state) for i, state in enumerate(states)])
+
+
+def test_gradients_of_batches_of_tangents():
+    def f(x, y):
+        z = (x * y).sin()
+        (g,) = torch.autograd.grad(z, x, torch.eye(3), is_grads_batched=True)
+        return g
+
+    check_function(f, LEAVES)
+
+    def g(x, y):
+        return torch.autograd.functional.jacobian(lambda a: (a * y).exp(), x, vectorize=True)
+
+    check_function(g, LEAVES)
+
+
+def test_a_view_has_the_history_of_a_later_write_to_its_base():
+    def whole(x):
+        z = torch.zeros(3, 3)
+        v = z[0]
+        z.add_(x)
+        return v
+
+    def part(x):
+        z = torch.zeros(3, 3)
+        v, w = z[0], z[1]
+        v.add_(x)
+        return w * 2, z
+
+    def both(x):
+        z = torch.zeros(3, 3)
+        w = z[1]
+        z[1] = x
+        return w, w.requires_grad, w.is_leaf, w.grad_fn is None
+
+    def of_argument(x, y):
+        v = y[0]
+        y.add_(x)
+        return v.sin()
+
+    for f in (whole, part, both):
+        check_function(f, vectors(4, grad=True), grads=True)
+    check_function(of_argument, [call(rnd(i, 3, grad=True), rnd(i + 9, 3, 3)) for i in range(4)], grads=True)

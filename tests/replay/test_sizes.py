@@ -442,3 +442,37 @@ def test_sizes_and_shapes_made_of_numbers_that_vary():
         return made, torch.broadcast_shapes((k, 1), (1, x.shape[0])), x + 1, f"{torch.Size([k])}"
 
     check_function(f, [call(rnd(i, 2 + i % 3), k) for i, k in enumerate([1, 2, 3, 1, 5, 7, 2])])
+
+
+def test_views_as_attributes_follow_from_the_tensor():
+    # Nothing else asks for the metadata of `x`.
+    calls = [
+        call(rnd(i, *size, dtype=dtype)) for i, size in enumerate(SIZES[:5]) for dtype in (torch.float32, torch.float64)
+    ]
+    for f in (lambda x: x.T * 2, lambda x: x.real + 1, lambda x: (x.mT.shape, x.data.dtype), lambda x: x.real.mul_(2)):
+        check_function(f, calls)
+
+
+def test_a_part_of_a_larger_tensor_is_written_within_its_bounds():
+    def rows(i, last):
+        base = rnd(i, 4, 4)
+        return call(base[1:last], base)
+
+    check_function(lambda y, base: y.real.tril_(), [rows(0, 4), rows(1, 4), rows(2, 3), rows(3, 3), rows(4, 4)])
+
+
+def test_iteration_over_a_tensor_inside_of_a_call():
+    def f(x):
+        first, *rest = (lambda a, *b: (a, *b))(*x)
+        pairs = list(zip(x, enumerate(x)))
+        return first, rest, pairs, list(map(lambda row: row * 2, x)), max(*x.sum(1)), sorted(x.sum(1))
+
+    check_function(f, [call(rnd(i, rows, 3)) for i, rows in enumerate([4, 4, 2, 3, 5, 2, 4])])
+
+
+def test_sizes_given_to_metadata_functions():
+    def f(x):
+        n = int(x[0, 0].abs().item() * 3) + 1
+        return x.shape.numel(), torch.Size(x.shape), torch.broadcast_shapes(x.shape, (1,)), torch.Size((n, 2)).numel()
+
+    check_function(f, [call(rnd(i, *size)) for i, size in enumerate(SIZES)])

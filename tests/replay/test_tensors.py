@@ -1,5 +1,6 @@
 """Tensor programs: data that reaches Python, in-place operations, views, random numbers, dtypes and shapes."""
 
+import functools
 import math
 import random
 
@@ -727,3 +728,18 @@ def test_a_slice_that_data_ends_has_the_size_that_data_says():
         return part.relu() * part.shape[1], part.sum(1), row.sum(), [s for s in row.shape], x[(0, slice(n))].numel()
 
     check_function(f, [call(rnd(i, 3, 9), torch.tensor([1, n])) for i, n in enumerate([3, 3, 5, 1, 7, 3, 0, 5])])
+
+
+def test_state_that_in_place_operations_change_is_read_behind_them():
+    def f(x):
+        before = x._version, x.grad_fn is None
+        x.add_(1)
+        after = x._version, x.grad_fn is None
+        x[0] = 2
+        x *= 3
+        return before, after, x._version
+
+    def written(i):
+        return call(torch.ones(3).requires_grad_(i % 2 == 1).clone().mul_(i))
+
+    check_function(f, [functools.partial(written, i) for i in range(5)])

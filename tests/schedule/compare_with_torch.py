@@ -450,8 +450,19 @@ def make_others(generator):
                         torch.tensor(7.0, dtype=dtype),
                     ),
                 )
+        plane = new((2, 3, 9, 8), dtype).round()  # with equal elements in many windows
+        plane[0, 0, 2:4, 3:5], plane[0, 1, 1, 1:3], plane[0, 2] = -0.0, float("nan"), -float("inf")
+        plane[0, 0, 3, 3] = plane[1, 2, 8, 7] = 0.0
+        for x in (plane, plane.to(memory_format=torch.channels_last), plane[1], plane[..., 1::2]):
+            yield "max_pool2d_with_indices", (x, [3, 3], [2, 2], [1, 1], [1, 1], False)
+            yield "max_pool2d_with_indices", (x, [2, 3], [], [0, 1], [1], True)
+            yield "avg_pool2d", (x, [3, 3], [2, 1], [1, 1], False, True, None)
+            yield "avg_pool2d", (x, [2], [2], [0], False, False, None)
+            yield "avg_pool2d", (x, [2, 3], [], [1, 0], True, False, 5)
         yield "constant_pad_nd", (new((3, 4), dtype), [1, 2, 0, -1], 0.5)
         yield "slice_scatter", (new((3, 6), dtype), new((3, 2), dtype), 1, 2, 4, 1)
+        yield "slice_scatter", (new((7, 6), dtype), new((3, 6), dtype), 0, 1, 1 << 62, 2)
+        yield "slice_scatter", (new((3, 70), dtype), new((3, 21), dtype), 1, 3, -5, 3)
         yield "select_scatter", (new((3, 6), dtype), new((6,), dtype), 0, -1)
         yield "cat", ([new((3, 4), dtype), new((3, 2), dtype), new((3, 5), dtype)], 1)
         yield "cat", ([new((3, 4), dtype), new((1, 4), dtype)], 0)

@@ -45,7 +45,10 @@ constexpr double kNoiseFactor = 8;
 // Of inputs that are written to, each of which is copied twice: an optimizer's step on a very large model.
 constexpr int64_t kMaxCopiedBytes = int64_t{2} << 30;
 
-Tolerance tolerance_of(c10::ScalarType dtype) {
+// A result is as exact as the steps that it is made of: a float32 gradient behind bfloat16 ones (autocast) is not.
+Tolerance tolerance_of(c10::ScalarType dtype, types::DType coarsest) {
+  if (coarsest == types::DType::BFloat16) dtype = c10::kBFloat16;
+  if (coarsest == types::DType::Float16) dtype = c10::kHalf;
   switch (dtype) {
     case c10::kDouble:
     case c10::kComplexDouble:
@@ -106,17 +109,18 @@ bool has_plain_floats(const at::Tensor& tensor) {
 
 // `noise`, if defined: what `want` would be with inputs a few roundings away. As far as that moves, sums in another
 // order may move the result.
-std::string describe_difference(const at::Tensor& got, const at::Tensor& want, const at::Tensor& noise) {
+std::string describe_difference(const at::Tensor& got, const at::Tensor& want, const at::Tensor& noise,
+                                types::DType coarsest) {
   if (!got.defined() || !want.defined()) return got.defined() == want.defined() ? "" : "there is one only on one side";
   if (got.scalar_type() != want.scalar_type()) return "another dtype";
   if (got.sizes() != want.sizes()) return "another shape";
   if (want.numel() == 0) return {};
   if (want.is_complex()) {
     return describe_difference(at::view_as_real(got.resolve_conj()), at::view_as_real(want.resolve_conj()),
-                               noise.defined() ? at::view_as_real(noise.resolve_conj()) : noise);
+                               noise.defined() ? at::view_as_real(noise.resolve_conj()) : noise, coarsest);
   }
   if (!has_plain_floats(want)) return at::equal(got, want) ? "" : "other values";
-  const Tolerance tolerance = tolerance_of(want.scalar_type());
+  const Tolerance tolerance = tolerance_of(want.scalar_type(), coarsest);
   const Distance found = measure(got, want, tolerance.element);
   if (!found.is_special_equal) return "infinities or NaNs in other places";
   const double root = std::sqrt(static_cast<double>(want.numel()));
@@ -284,7 +288,7 @@ class Checker {
       const at::NoGradGuard no_grad;
       for (PyObject* object : objects) {
         const at::Tensor& output = THPVariable_Unpack(object);
-        if (!output.requires_grad() || output.is_leaf()) continue;
+        if (!output.requires_grad() || is_leaf_now(output)) continue;
         roots.push_back(torch::autograd::impl::gradient_edge(output));
         tangents.push_back(make_tangent(output));
       }
@@ -306,16 +310,17 @@ class Checker {
     PyEval_RestoreThread(thread);
   }
 
-  static std::string compare(const char* what, const Tensors& got, const Tensors& want, const Tensors& noise) {
+  std::string compare(const char* what, const Tensors& got, const Tensors& want, const Tensors& noise) const {
     if (got.size() != want.size()) return std::string("another number of ") + what + "s";
     for (size_t i = 0; i < want.size(); i++) {
-      std::string text = describe_difference(got[i], want[i], i < noise.size() ? noise[i] : at::Tensor());
+      std::string text =
+          describe_difference(got[i], want[i], i < noise.size() ? noise[i] : at::Tensor(), plan_.coarsest);
       if (!text.empty()) return std::string(what) + " " + std::to_string(i) + ": " + text;
     }
     return {};
   }
 
-  static std::string compare(const Results& got, const Results& want, const Results& noise) {
+  std::string compare(const Results& got, const Results& want, const Results& noise) const {
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < want.outputs.size() && i < got.outputs.size(); i++) {
       if (got.requires_grad[i] != want.requires_grad[i])

@@ -11,6 +11,7 @@
 #include "host/torch/argument_loader_impl.h"
 #include "host/torch/matrix_product_impl.h"
 #include "host/torch/native_program.h"
+#include "host/torch/random_fill_impl.h"
 
 namespace reprise::host {
 
@@ -61,7 +62,9 @@ struct NativeStep {
   ScalarOp scalar_op = ScalarOp::Item;
   std::vector<Loader> arguments;
   StoragePosition position;
+  bool copies_storage = false;        // PyTorch's function copies all memory that its first argument is in
   ProductFunction product = nullptr;  // instead of the handle: a matrix product by oneDNN
+  FillFunction fill = nullptr;        // in front of the handle: random numbers many at a time
   std::vector<int32_t> results;       // -1: not needed. Return: -1: None
   std::vector<uint8_t> is_list;       // by return of the op
   std::vector<uint8_t> is_cloned;

@@ -23,6 +23,10 @@ using program::StepKind;
 
 namespace {
 
+// PyTorch's functions for these copy all of the memory that their first argument is in: here that is the arena.
+constexpr std::string_view kStorageCopies[] = {"aten::slice_scatter", "aten::select_scatter", "aten::diagonal_scatter",
+                                               "aten::as_strided_scatter"};
+
 TraceValueKind number_kind(types::DType dtype) {
   if (dtype == types::DType::Bool) return TraceValueKind::Bool;
   return types::is_integral(dtype) ? TraceValueKind::Int : TraceValueKind::Float;
@@ -131,6 +135,8 @@ class Maker {
       step.position = StoragePosition::of(*op, made_.slots[static_cast<size_t>(arguments[0].number)].offset);
     }
     if (uses_onednn_ && is_product(source, arguments)) step.product = find_onednn_product();
+    step.fill = find_random_fill(source.op);
+    step.copies_storage = std::ranges::find(kStorageCopies, source.op) != std::end(kStorageCopies);
   }
 
   // --- products by oneDNN

@@ -1,4 +1,5 @@
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <bit>
@@ -190,9 +191,10 @@ class Runner {
       if (!step.results.empty() && step.results[0] >= 0) value(step.results[0]) = std::move(result);
       return;
     }
+    if (step.copies_storage) leave_arena(step, stack[0]);
     step.position.move(stack.data());
     if (step.product != nullptr && multiply(step)) return;
-    step.handle->callBoxed(&stack);
+    if (step.fill == nullptr || !step.fill(stack)) step.handle->callBoxed(&stack);
     size_t next = 0;
     for (size_t r = 0; r < step.is_list.size() && next < step.results.size(); r++) {
       if (step.is_list[r] == 0) {
@@ -204,6 +206,13 @@ class Runner {
       }
     }
     stack.clear();
+  }
+
+  // The same tensor over memory that ends where it ends.
+  void leave_arena(const NativeStep& step, c10::IValue& place) const {
+    const at::Tensor& tensor = place.toTensor();
+    if (arena_ == nullptr || !tensor.storage().is_alias_of(arena_->storage()) || step.position.traced != 0) return;
+    place = at::from_blob(address_of(tensor), tensor.sizes(), tensor.strides(), tensor.options());
   }
 
   // mm(a, b, out), bmm likewise. False: not as these tensors are.

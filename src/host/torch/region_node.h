@@ -19,6 +19,7 @@
 #include "host/torch/boxed_call.h"
 #include "host/torch/op_sink.h"
 #include "host/torch/trace_tensor.h"
+#include "types/dtype.h"
 
 namespace reprise::host {
 
@@ -78,6 +79,7 @@ struct RegionPlan {
   std::vector<RegionGradient> gradients;
   bool is_grad_mode = true;  // at entry
   bool is_random = false;
+  types::DType coarsest = types::DType::Float64;  // the float type of fewest digits that it computes in
   std::vector<RegionOutput> outputs;
   std::vector<RegionEffect> effects;
   std::vector<RegionDifferentiable> differentiable;

@@ -1,5 +1,7 @@
 #include "host/torch/region_node.h"
 
+#include <algorithm>
+
 #include <ATen/ScalarOps.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -17,6 +19,7 @@
 #include "host/torch/boxed_call_impl.h"
 #include "host/torch/python_errors_impl.h"
 #include "host/torch/scalar_values_impl.h"
+#include "host/torch/tensor_fields_impl.h"
 #include "host/torch/trace_tensor_impl.h"
 #include "host/torch/version_autograd_impl.h"
 
@@ -120,13 +123,15 @@ class RegionNode : public Node {
 
   variable_list apply(variable_list&& tangents) override {
     const std::lock_guard lock(mutex_);
-    BackwardKey key = make_key(tangents);
+    const bool are_plain = std::ranges::all_of(tangents, has_plain_memory);
+    BackwardKey key = make_key(tangents, are_plain);
     variable_list gradients(code_->plan().input_count);
     bool any = false;
     for (const uint8_t is_defined : key.is_defined) any |= is_defined != 0;
     if (!any) return gradients;
     TORCH_CHECK(!is_released_, torch::autograd::ERR_BACKWARD_TWICE);
-    if (c10::GradMode::is_enabled() || !code_->prepare_backward(key)) return differentiate_again(key, tangents);
+    if (!are_plain || c10::GradMode::is_enabled() || !code_->prepare_backward(key))
+      return differentiate_again(key, tangents);
     ValueList inputs, results;
     for (SavedVariable& saved : saved_) inputs.values().list.emplace_back(saved.unpack(share(this)));
     if (!torch::autograd::get_current_graph_task_keep_graph()) {
@@ -162,7 +167,7 @@ class RegionNode : public Node {
     const RegionPlan& plan = code_->plan();
     is_kept_.assign(inputs.size(), 0);
     for (size_t i = 0; i < inputs.size(); i++) {
-      const bool is_held = inputs[i].requires_grad() && inputs[i].is_leaf();
+      const bool is_held = inputs[i].requires_grad() && is_leaf_now(inputs[i]);
       is_kept_[i] = plan.uses[i].is_needed && !is_held && saved_place_of_input_[i] < 0;
     }
     for (const RegionEffect& effect : plan.effects) is_kept_[effect.input] = 0;
@@ -172,7 +177,12 @@ class RegionNode : public Node {
     }
   }
 
-  BackwardKey make_key(const variable_list& tangents) {
+  // Batches of torch.vmap (is_grads_batched=True), subclasses, sparse: what a program of numbers cannot read.
+  static bool has_plain_memory(const at::Tensor& tangent) {
+    return !tangent.defined() || (tangent.layout() == c10::kStrided && is_plain(tangent.key_set()));
+  }
+
+  BackwardKey make_key(const variable_list& tangents, bool are_plain) {
     const RegionPlan& plan = code_->plan();
     BackwardKey key;
     for (size_t i = 0; i < tangents.size(); i++) {
@@ -181,8 +191,8 @@ class RegionNode : public Node {
       std::vector<int64_t>& strides = key.strides.emplace_back();
       // Another order of the elements gives kernels other layouts: part of the key. Gaps and repetitions are copied
       // away.
-      if (tangent.defined() && tangent.numel() > 1 && !has_strides(tangent, plan.differentiable[i].strides) &&
-          tangent.is_non_overlapping_and_dense()) {
+      if (are_plain && tangent.defined() && tangent.numel() > 1 &&
+          !has_strides(tangent, plan.differentiable[i].strides) && tangent.is_non_overlapping_and_dense()) {
         strides = tangent.strides().vec();
       }
     }
@@ -410,7 +420,7 @@ class RegionCall {
     switch (effect.kind) {
       case RegionEffect::Kind::Copy:
       case RegionEffect::Kind::Resize: {
-        TORCH_CHECK(!(needs_node && is_differentiable(effect.input) && input.is_leaf() && input.requires_grad()),
+        TORCH_CHECK(!(needs_node && is_differentiable(effect.input) && is_leaf_now(input) && input.requires_grad()),
                     "a leaf Variable that requires grad is being used in an in-place operation.");
         if (is_done(effect)) break;
         const at::AutoDispatchBelowADInplaceOrView below;

@@ -2,11 +2,15 @@
 #include <utility>
 
 #include "host/torch/callables.h"
+#include "host/torch/leaves.h"
 #include "host/torch/state_word.h"
 #include "host/torch/tensor.h"
 #include "host/torch/tensor_array.h"
 
 namespace reprise::host {
+
+LeavesOfGraph::LeavesOfGraph(PyObject*) {}
+void LeavesOfGraph::add_written(std::unordered_set<void*>*) const {}
 
 PyTypeObject* tensor_type() { return nullptr; }
 PyTypeObject* parameter_type() { return nullptr; }

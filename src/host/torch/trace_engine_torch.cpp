@@ -38,16 +38,25 @@ bool has_new_history(const at::Tensor& tensor) {
   return function != nullptr && dynamic_cast<GradientSink*>(function.get()) == nullptr;
 }
 
+bool is_leaf_now(const at::Tensor& tensor) {
+  if (!tensor.is_leaf() || !tensor.is_view() || !tensor.requires_grad()) return tensor.is_leaf();
+  try {
+    return tensor.grad_fn() == nullptr;
+  } catch (const c10::Error&) {  // a part of a split whose base was written to: nobody may use it any more
+    return false;
+  }
+}
+
 InputIdentity identify_input(PyObject* object) {
   const at::Tensor& tensor = THPVariable_Unpack(object);
-  return {tensor.storage().unsafeGetStorageImpl(), tensor.is_leaf(), tensor.is_view()};
+  return {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), is_leaf_now(tensor), tensor.is_view()};
 }
 
 TraceInput describe_input(PyObject* object) {
   const at::Tensor& tensor = THPVariable_Unpack(object);
   TraceInput input;
   input.requires_grad = tensor.requires_grad();
-  input.is_leaf = tensor.is_leaf();
+  input.is_leaf = is_leaf_now(tensor);
   input.is_view = tensor.is_view();
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const c10::DispatchKeySet others = c10::DispatchKeySet(

@@ -124,6 +124,7 @@ TraceInput describe_input(PyObject* tensor);
 /// What tells an input of equal metadata from another.
 struct InputIdentity {
   const void* storage = nullptr;
+  int64_t storage_offset = 0;  // in elements
   bool is_leaf = true;
   bool is_view = false;
 };

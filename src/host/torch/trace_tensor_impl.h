@@ -114,6 +114,8 @@ void collect_tensors(const OpEntry& op, const c10::IValue* args, TracedCall& cal
 TraceValueMeta meta_of(const at::TensorBase& tensor);
 /// Has the tensor a gradient function that add_input() did not give it?
 bool has_new_history(const at::Tensor& tensor);
+/// PyTorch gives a view the history of a later write to its base only when it is asked for: is_leaf() does not ask.
+bool is_leaf_now(const at::Tensor& tensor);
 
 /// Metadata of the results by memo or by torch. `alias` of the results are values.
 void infer_by_torch(TraceRun::State& state, const OpEntry& op, const c10::IValue* args, const TracedCall& call,

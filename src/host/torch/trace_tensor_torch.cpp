@@ -335,8 +335,12 @@ TracedTensor TraceRun::describe(PyObject* object) const {
   result.value = impl->value;
   result.storage = state_->storage_of(impl->storage());
   result.requires_grad = tensor.requires_grad();
-  result.is_leaf = tensor.is_leaf();
-  result.has_new_history = has_new_history(tensor);
+  result.is_leaf = is_leaf_now(tensor);
+  try {
+    result.has_new_history = has_new_history(tensor);
+  } catch (const c10::Error&) {  // a part of a split whose base was written to: nobody may use it any more
+    return {};
+  }
   result.version = tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
   return result;
 }

@@ -1,0 +1,76 @@
+"""Random numbers in native regions: eager's, one for one, and its generator afterwards."""
+
+import pytest
+import reprise
+import torch
+import torch.nn.functional as F
+
+
+def check(function, *args):
+    """Values and the generator's state are eager's, bit for bit, in every call."""
+    compiled = reprise.compile(function)
+    for i in range(6):
+        torch.manual_seed(i)
+        torch.rand(i * 17)  # begins somewhere in the generator's words
+        state = torch.get_rng_state()
+        want = function(*args)
+        after = torch.get_rng_state()
+        torch.set_rng_state(state)
+        got = compiled(*args)
+        assert torch.equal(torch.get_rng_state(), after)
+        for a, b in zip(*((x if isinstance(x, tuple) else (x,)) for x in (want, got)), strict=True):
+            assert a.dtype == b.dtype and a.stride() == b.stride() and torch.equal(a, b)
+    report = reprise.explain(compiled)(*args)
+    assert report.counters["recordings"] == 1 and report.counters["side_exits"] == 0
+    assert "native code" in str(report)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("p", [0.1, 0.5, 1 - 2**-40])
+def test_dropout(dtype, p):
+    def program(x):
+        return F.dropout(x + 1, p) * 2, F.dropout(x.relu(), p)
+
+    check(program, torch.randn(13, 101).to(dtype))
+
+
+def test_masks_of_other_dtypes_and_layouts():
+    def program(x):
+        kept = torch.empty(x.shape, dtype=torch.bool).bernoulli_(0.7)
+        counts = torch.empty(x.shape, dtype=torch.int64).bernoulli_(0.25)
+        return torch.where(kept, x, 0.0), counts + 1, torch.empty_like(x).bernoulli_(0.5) - x
+
+    check(program, torch.randn(2, 5, 6, 7).contiguous(memory_format=torch.channels_last))
+
+
+def test_certain_draws_move_the_generator_too():
+    def program(x):
+        return x * torch.empty_like(x).bernoulli_(1.0) + torch.empty_like(x).bernoulli_(0.0)
+
+    check(program, torch.randn(33))
+
+
+def test_many_kinds_of_random_numbers_in_a_row():
+    def program(x):
+        y = F.dropout(x, 0.3) + torch.rand_like(x)
+        y = y + torch.randn(x.shape)
+        return F.dropout(y, 0.3), torch.rand(3) * 2
+
+    check(program, torch.randn(7, 9))
+
+
+def test_the_gradient_sees_the_mask_of_the_forward_pass():
+    torch.manual_seed(0)
+    weight = torch.randn(31, 31, requires_grad=True)
+
+    def program(x):
+        loss = F.dropout(x @ weight, 0.4).square().sum()
+        return torch.autograd.grad(loss, weight)
+
+    compiled = reprise.compile(program)
+    x = torch.randn(12, 31)
+    for i in range(5):
+        torch.manual_seed(i)
+        (want,) = program(x)
+        torch.manual_seed(i)
+        torch.testing.assert_close(compiled(x)[0], want)
