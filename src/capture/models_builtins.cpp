@@ -354,37 +354,141 @@ MODEL(minmax) {
   return outcome;
 }
 
+// key= and reverse= of sorted() and list.sort(). False: another call.
+static bool read_sort_keywords(const Operand* args, int n, PyObject* kwnames, Operand* key, Operand* reverse) {
+  const Py_ssize_t count = kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0;
+  if (n - count != 1) return false;
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject* name = PyTuple_GET_ITEM(kwnames, i);
+    if (PyUnicode_CompareWithASCIIString(name, "key") == 0) {
+      *key = args[1 + i];
+    } else if (PyUnicode_CompareWithASCIIString(name, "reverse") == 0) {
+      *reverse = args[1 + i];
+      if (!PyBool_Check(reverse->object) && !PyLong_CheckExact(reverse->object)) return false;
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The elements in order. Takes them. The keys are computed by calls that are recorded; where one is no constant, or the
+// recording has ended, all that follows is live, and the ids are unknown.
+Outcome Recorder::sort_elements(std::vector<Operand>* elements, Operand key, bool is_reversed,
+                                std::vector<Operand>* sorted) {
+  const bool has_key = key.object != nullptr && key.object != Py_None;
+  const auto count = static_cast<Py_ssize_t>(elements->size());
+  PyObject* keys = PyList_New(0);
+  Outcome outcome = Outcome::Done;
+  bool is_fixed = active_;
+  for (Operand& element : *elements) {
+    Operand of_element{Py_NewRef(element.object), element.id};
+    if (has_key) {
+      Py_CLEAR(of_element.object);
+      outcome = call_any(key, &element, 1, nullptr, &of_element);
+      if (outcome == Outcome::Stop) {  // others have been computed: this call is not recorded
+        of_element = {call_live(key.object, &element, 1, nullptr), kNoValue};
+        outcome = of_element.object != nullptr ? Outcome::Done : Outcome::Raised;
+      }
+      if (outcome != Outcome::Done) break;
+    }
+    // A key that follows from sizes would fix them.
+    is_fixed = is_fixed && active_ && of_element.id >= 0 && !trace_->values[of_element.id].varies &&
+               (is_constant(of_element.id) || (is_pre(of_element.id) && make_constant(of_element)) ||
+                (is_created(of_element.id) && make_constant(of_element)));
+    PyList_Append(keys, of_element.object);
+    Py_DECREF(of_element.object);
+  }
+  if (active_ && outcome == Outcome::Done && !is_fixed) lose("a sort by values that are known late");
+  PyObject* order = nullptr;
+  if (outcome == Outcome::Done) {
+    // By CPython's own sort: the numbers of the elements, by their keys.
+    static PyObject* kSort = PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyList_Type), "sort");
+    static PyObject* kNames = Py_BuildValue("(ss)", "key", "reverse");
+    PyObject* numbers = PyList_New(count);
+    for (Py_ssize_t i = 0; i < count; i++) PyList_SET_ITEM(numbers, i, PyLong_FromSsize_t(i));
+    PyObject* get_key = PyObject_GetAttr(keys, names().getitem);
+    PyObject* live_args[3] = {numbers, get_key, is_reversed ? Py_True : Py_False};
+    CCall bracket(*this);
+    PyObject* done = PyObject_Vectorcall(kSort, live_args, 1, kNames);
+    Py_XDECREF(get_key);
+    if (done != nullptr) {
+      order = numbers;
+      Py_DECREF(done);
+    } else {
+      Py_DECREF(numbers);
+      lose("a sort that raised");
+      outcome = Outcome::Raised;
+    }
+  }
+  for (Py_ssize_t i = 0; order != nullptr && i < count; i++) {
+    const Operand& element = (*elements)[PyLong_AsSsize_t(PyList_GET_ITEM(order, i))];
+    sorted->push_back({Py_NewRef(element.object), active_ ? element.id : kNoValue});
+  }
+  for (Operand& element : *elements) Py_DECREF(element.object);
+  Py_DECREF(keys);
+  Py_XDECREF(order);
+  return outcome;
+}
+
 MODEL(sorted) {
-  if (kwnames != nullptr || n != 1 || PyGen_CheckExact(args[0].object)) return call_opaque(callable);
-  std::vector<Operand> elements;
+  Operand key, reverse;
+  if (!read_sort_keywords(args, n, kwnames, &key, &reverse)) return call_opaque(callable);
+  if (reverse.object != nullptr && !make_constant(reverse)) return stop("sorted() in an order that is known late");
+  const int is_reversed = reverse.object != nullptr ? PyObject_IsTrue(reverse.object) : 0;
+  std::vector<Operand> elements, sorted;
+  ModeScope mode(*this, ResumeMode::Never);
+  Outcome outcome = all_elements(args[0], &elements);
+  if (outcome != Outcome::Done) return outcome;
+  outcome = sort_elements(&elements, key, is_reversed > 0, &sorted);
+  if (outcome != Outcome::Done) return outcome;
+  PyObject* result = PyList_New(static_cast<Py_ssize_t>(sorted.size()));
+  std::vector<ValueId> ids;
+  for (size_t i = 0; i < sorted.size(); i++) {
+    PyList_SET_ITEM(result, static_cast<Py_ssize_t>(i), sorted[i].object);
+    ids.push_back(sorted[i].id);
+  }
+  *out = new_list(result, ids);
+  return Outcome::Done;
+}
+
+MODEL(list_sort) {
+  Operand key, reverse;
+  if (!read_sort_keywords(args, n, kwnames, &key, &reverse)) return call_opaque(callable);
+  if (reverse.object != nullptr && !make_constant(reverse)) return stop("list.sort in an order that is known late");
+  const int is_reversed = reverse.object != nullptr ? PyObject_IsTrue(reverse.object) : 0;
+  std::vector<ValueId> ids;
+  if (!PyList_CheckExact(args[0].object) || !element_ids(args[0], &ids))
+    return stop("list.sort of a list of unknown contents");
+  std::vector<Operand> elements, sorted;
+  for (size_t i = 0; i < ids.size(); i++)
+    elements.push_back({Py_NewRef(PyList_GET_ITEM(args[0].object, static_cast<Py_ssize_t>(i))), ids[i]});
+  Outcome outcome;
   {
     ModeScope mode(*this, ResumeMode::Never);
-    Outcome outcome = all_elements(args[0], &elements);
-    if (outcome != Outcome::Done) return outcome;
+    outcome = sort_elements(&elements, key, is_reversed > 0, &sorted);
   }
-  bool is_fixed = active_;
-  for (Operand& element : elements) is_fixed = is_fixed && make_constant(element);
-  PyObject* result = PyList_New(0);
-  for (Operand& element : elements) {
-    if (result != nullptr && PyList_Append(result, element.object) < 0) Py_CLEAR(result);
-    Py_DECREF(element.object);
+  if (outcome != Outcome::Done) return outcome;
+  PyObject* list = PyList_New(static_cast<Py_ssize_t>(sorted.size()));
+  ids.clear();
+  for (size_t i = 0; i < sorted.size(); i++) {
+    PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), sorted[i].object);
+    ids.push_back(sorted[i].id);
   }
-  if (result == nullptr) return Outcome::Raised;
-  if (!is_fixed && active_) {
-    if (can_be_iterated_again(args[0].object)) {
-      Py_DECREF(result);
-      return stop(UnsupportedCode::OpaqueCall, "sorted() of values that are known late");
-    }
-    lose("sorted() of values that are known late");
+  HeapObject* object = active_ ? list_of(args[0]) : nullptr;
+  const Operand made = new_list(list, ids);
+  PyObject* whole = PySlice_New(nullptr, nullptr, nullptr);
+  if (active_) emit(NodeKind::SetItem, {args[0].id, constant_id(whole), made.id});
+  const int status = PyList_SetSlice(args[0].object, 0, PyList_GET_SIZE(args[0].object), list);
+  Py_DECREF(whole);
+  Py_DECREF(list);
+  if (status < 0) return Outcome::Raised;
+  if (active_ && object != nullptr) {
+    object->elements = std::move(ids);
+    note_list_written(args[0].object, object);
+    note_effect(object);
   }
-  if (PyList_Sort(result) < 0) {
-    Py_DECREF(result);
-    lose("sorted() that raised");
-    return Outcome::Raised;
-  }
-  std::vector<ValueId> ids;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(result); i++) ids.push_back(constant_id(PyList_GET_ITEM(result, i)));
-  *out = new_list(result, ids);
+  *out = constant(Py_None);
   return Outcome::Done;
 }
 

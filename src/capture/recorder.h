@@ -354,6 +354,7 @@ class Recorder {
   Outcome finish_length(Operand* result);
   Outcome compare_values(int op, Operand l, Operand r, Operand* out);
   bool know_module(PyObject* name, PyObject* fromlist, int level, PyObject* module);
+  Outcome sort_elements(std::vector<Operand>* elements, Operand key, bool is_reversed, std::vector<Operand>* sorted);
   Outcome sum_alone(Operand callable, std::vector<Operand>* elements, const Operand* args, int n, Operand* out);
   Outcome ask_class(Operand o, Operand classes, PyObject* name, bool* answer);
   Outcome compare_special(int op, Operand l, Operand r, Operand* out, bool* found);

@@ -212,6 +212,8 @@ bool Recorder::prepare_torch_argument(Operand o, bool scalars_may_vary) {
 
 // A number, or a sequence of numbers: their values are facts from now on.
 bool Recorder::fix_numbers(Operand o) {
+  Nesting nesting(&nesting_);
+  if (nesting.is_deep()) return false;
   if (is_constant(o.id)) return true;
   if (!PyTuple_Check(o.object) && !PyList_Check(o.object)) return make_constant(o);
   std::vector<ValueId> ids;

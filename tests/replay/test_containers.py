@@ -827,3 +827,42 @@ def test_sum_refuses_texts_and_adds_floats_in_its_own_way():
         return text, sum(values), sum([0.1] * 10), sum(values, 0.5), sum([x, 1.0, 2.0]), sum([x.sum().item(), 0.1, 0.2])
 
     check_function(f, [call(rnd(i, 3), [0.1 * (i + 1)] * 7) for i in range(4)])
+
+
+def test_sorts_by_keys():
+    def f(x, names):
+        pairs = [(2, x), (1, x + 1)]
+        pairs.sort(key=lambda pair: pair[0])
+        mixed = sorted(names, key=len, reverse=True), sorted("bca"), sorted([3, 1, 2], key=lambda v: -v)
+        numbers = [3, 1, 2]
+        numbers.sort(reverse=True)
+        by_value = sorted({"b": 1, "a": 2}.items(), key=lambda item: item[1])
+        stable = sorted([(1, "a"), (0, "b"), (1, "c")], key=lambda pair: pair[0], reverse=True)
+        return pairs, mixed, numbers, by_value, stable, x.relu()
+
+    check_function(f, [call(rnd(i, 3), ["a", "ccc", "bb"]) for i in range(4)], promise=ONE_ENTRY)
+    check_function(f, [call(rnd(i, 3), ["a" * (i % 3), "ccc", "bb"]) for i in range(4)])
+
+
+def test_sorts_by_keys_that_are_known_late_or_fail():
+    def make():
+        calls, kept = [], [3, 1, 2]
+
+        def by_sum(t):
+            calls.append(1)
+            return t.sum().item()
+
+        def f(x, bad):
+            kept.sort(key=lambda v: -v if len(calls) % 2 else v)
+            ordered = sorted([x, x * 2, -x], key=by_sum)
+            inner = [x, -x]
+            inner.sort(key=by_sum)
+            try:
+                sorted([1, bad])
+            except TypeError as error:
+                return str(error), ordered, inner, len(calls), [*kept]
+            return ordered, inner, len(calls), [*kept]
+
+        return f
+
+    check(make, [call(rnd(i, 3), bad) for i, bad in enumerate([0, "a", 2, "b", 3])])

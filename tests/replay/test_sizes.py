@@ -436,6 +436,14 @@ def test_new_sizes_of_a_tensor_that_may_be_another_one():
                 assert_same(tested(ours), f(eagers), f"{f.__name__}, {first}, call {i}")
 
 
+def test_sizes_and_shapes_made_of_numbers_that_vary():
+    def f(x, k):
+        made = torch.Size([k]), torch.Size((k, x.shape[0])), torch.Size([x.shape[0] * 2, k]).numel()
+        return made, torch.broadcast_shapes((k, 1), (1, x.shape[0])), x + 1, f"{torch.Size([k])}"
+
+    check_function(f, [call(rnd(i, 2 + i % 3), k) for i, k in enumerate([1, 2, 3, 1, 5, 7, 2])])
+
+
 def test_views_as_attributes_follow_from_the_tensor():
     # Nothing else asks for the metadata of `x`.
     calls = [
