@@ -13,6 +13,7 @@ import argparse
 import dataclasses
 import faulthandler
 import json
+import os
 import sys
 import time
 import traceback
@@ -237,11 +238,14 @@ def main(arguments=None):
     parser.add_argument("--budget", type=float, default=MOST_ROUNDS_S, help="seconds of timing")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--cpus", help="comma-separated processors to stay on")
     parser.add_argument("--capture", action="store_true", help="count operators")
     parser.add_argument("--peers-capture", action="store_true", help="count TorchDynamo's, too")
     options = parser.parse_args(arguments)
     faulthandler.enable()
     warnings.simplefilter("ignore")
+    if options.cpus:
+        os.sched_setaffinity(0, map(int, options.cpus.split(",")))
     from bench import modes
     from bench.zoo import find_row, rows
 

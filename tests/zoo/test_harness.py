@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bench import zoo
-from bench.harness import columns, sizes, summary, tables
+from bench.harness import columns, driver, sizes, summary, tables
 from bench.harness.programs import MODES, make_program, modes_of
 from bench.zoo import rows
 
@@ -215,3 +215,10 @@ def test_two_runs_agree_row_by_row(tmp_path):
     assert done.returncode == 1 and "1 agree, 1 flagged, 1 apart" in done.stdout, done.stderr
     same = subprocess.run([*command[:-1], str(files[0])], cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert same.returncode == 0 and "3 agree, 1 flagged, 0 apart" in same.stdout, same.stdout
+
+
+def test_timed_workers_stay_on_cores_of_their_own():
+    allowed = os.sched_getaffinity(0)
+    assert driver.cores_for(len(allowed)) == []  # no choice
+    cores = driver.cores_for(1)
+    assert set(cores) < allowed and len(cores) == (1 if cores else 0)
