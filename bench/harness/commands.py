@@ -69,6 +69,7 @@ def run_rows(options, command, arguments):
     results = driver.run_jobs(
         jobs, path, arguments, threads=options.threads, timeout_s=options.timeout, parallel=options.parallel,
         peers_from=getattr(options, "peers_from", None), device=options.device,
+        processes=getattr(options, "processes", 1),
     )  # fmt: skip
     print(f"written: {path}", file=sys.stderr)
     return path, results
@@ -78,6 +79,8 @@ def run(options):
     """Time a tier."""
     from bench.harness.columns import ABLATIONS, PEERS, WITHOUT, find_column
 
+    is_quick = not (options.peers or options.ablation or options.columns) and options.parallel == 1
+    options.processes = options.processes or (2 if is_quick else 1)
     columns = ["eager-again", "reprise", *(PEERS if options.peers else ())]
     columns += [WITHOUT + words for words in ABLATIONS] if options.ablation else []
     columns += options.columns.split(",") if options.columns else []
@@ -206,6 +209,7 @@ def main(arguments):
     )
     part.add_argument("--rounds", type=int, default=20, help="timed rounds of each column")
     part.add_argument("--budget", type=float, default=5, help="seconds of timing, at most")
+    part.add_argument("--processes", type=int, choices=(1, 2), help="that time a row (2; 1 where others compile, too)")
 
     part = commands.add_parser("capture", help="what is captured", description=capture.__doc__)
     add_selection(part)

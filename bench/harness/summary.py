@@ -76,9 +76,15 @@ def is_apart(a, b):
 
 
 def is_noisy(row):
-    """The second eager column is off by too much."""
+    """The second eager column is off by too much, or the speed-up in the second process is."""
     a, b = column_of(row, "eager").get("ms"), column_of(row, "eager-again").get("ms")
-    return bool(a and b) and is_apart(a, b)
+    return (bool(a and b) and is_apart(a, b)) or is_apart(*speedups_of_processes(row))
+
+
+def speedups_of_processes(row):
+    """Of the first and the second process that timed the row; (1, 1) where one did."""
+    base, mine = (column_of(row, column).get("ms_runs") for column in ("eager", "reprise"))
+    return tuple(b / m for b, m in zip(base, mine, strict=True)) if base and mine else (1, 1)
 
 
 def notes_of(row):

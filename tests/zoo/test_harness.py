@@ -222,3 +222,19 @@ def test_timed_workers_stay_on_cores_of_their_own():
     assert driver.cores_for(len(allowed)) == []  # no choice
     cores = driver.cores_for(1)
     assert set(cores) < allowed and len(cores) == (1 if cores else 0)
+
+
+def test_times_of_two_processes_are_joined_and_flag_a_row_that_differs():
+    def result_of(eager, reprise, status="pass"):
+        found = make_timed("a", eager, eager, reprise)
+        for column in found["columns"].values():
+            column.update(min_ms=column["ms"] - 1, times_ms=[column["ms"]])
+        found["columns"]["reprise"].update(status=status, error="x" if status != "pass" else None)
+        return found
+
+    joined = driver.with_times(result_of(10, 5), result_of(40, 19.8))
+    assert joined["columns"]["eager"]["ms"] == pytest.approx(20) and joined["columns"]["eager"]["times_ms"] == [10, 40]
+    assert joined["columns"]["reprise"]["min_ms"] == 4 and not summary.is_noisy(joined)
+    assert summary.speedup(joined) == pytest.approx((2 * 40 / 19.8) ** 0.5)
+    assert summary.is_noisy(driver.with_times(result_of(10, 5), result_of(10, 4)))
+    assert driver.with_times(result_of(10, 5), result_of(10, 5, "wrong"))["columns"]["reprise"]["status"] == "wrong"
