@@ -422,6 +422,18 @@ Outcome Recorder::get_attribute(Operand o, PyObject* name, Operand* out, Operand
     }
   }
   PyErr_Format(PyExc_AttributeError, "'%.100s' object has no attribute '%U'", type->tp_name, name);
+  return note_missing(o.object, name);
+}
+
+// The AttributeError that is set says of what and which, as CPython's do (`obj`, `name`).
+Outcome Recorder::note_missing(PyObject* object, PyObject* name) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  const bool is_noted =
+      PyObject_SetAttrString(value, "obj", object) == 0 && PyObject_SetAttrString(value, "name", name) == 0;
+  if (!is_noted) PyErr_Clear();
+  PyErr_Restore(type, value, traceback);
   exception_is_recorded_ = true;
   return Outcome::Raised;
 }
@@ -555,8 +567,7 @@ Outcome Recorder::get_type_attribute(Operand o, PyObject* name, Operand* out) {
     return call_function({fallback, constant_id(fallback)}, args, 2, nullptr, out);
   }
   PyErr_Format(PyExc_AttributeError, "type object '%.50s' has no attribute '%U'", type->tp_name, name);
-  exception_is_recorded_ = true;
-  return Outcome::Raised;
+  return note_missing(o.object, name);
 }
 
 Outcome Recorder::get_super_attribute(Operand o, PyObject* name, Operand* out, Operand* self) {
@@ -580,8 +591,7 @@ Outcome Recorder::get_super_attribute(Operand o, PyObject* name, Operand* out, O
     }
     if (host::find_in_class(&PySuper_Type, name) != nullptr) return stop("an attribute of a super object itself");
     PyErr_Format(PyExc_AttributeError, "'super' object has no attribute '%U'", name);
-    exception_is_recorded_ = true;
-    return Outcome::Raised;
+    return note_missing(o.object, name);
   }
   if (on_type && PyFunction_Check(found)) {
     *out = constant(found);

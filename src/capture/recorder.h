@@ -205,6 +205,7 @@ class Recorder {
 
   // ---- attributes.cpp
   Outcome get_attribute(Operand o, PyObject* name, Operand* out, Operand* self, bool use_hooks = true);
+  Outcome note_missing(PyObject* object, PyObject* name);
   Outcome get_module_attribute(Operand o, PyObject* name, Operand* out);
   Outcome get_type_attribute(Operand o, PyObject* name, Operand* out);
   Outcome read_class_item(PyTypeObject* type, PyObject* name, Operand* out);

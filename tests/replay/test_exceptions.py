@@ -493,3 +493,34 @@ def test_what_an_exception_came_from(f):
         assert [links_of(e) for e in results[0][2:] if isinstance(e, BaseException)] == [
             links_of(e) for e in results[1][2:] if isinstance(e, BaseException)
         ]
+
+
+class Bare:
+    pass
+
+
+def test_attribute_errors_say_of_what_and_which():
+    class Child(Bare):
+        def missing(self):
+            return super().nothing
+
+    def f(x, o):
+        found = []
+        for read in (lambda: o.foo, lambda: Bare.foo, Child().missing, lambda: f.foo):
+            try:
+                read()
+            except AttributeError as error:
+                found += [error.name, type(error.obj).__name__, str(error)]
+        return x * 2, found
+
+    check_function(f, [call(rnd(i, 2), Bare()) for i in range(3)])
+
+    def g(x, o):
+        return x * 2 + o.bar
+
+    tested = compiled(g)
+    for _ in range(3):
+        o = Bare()
+        with pytest.raises(AttributeError) as info:
+            tested(torch.ones(2), o)
+        assert info.value.name == "bar" and info.value.obj is o
