@@ -264,8 +264,9 @@ def failures(rows):
                 seen.add(text)
                 found[text].append((name, short_place(exit_["place"])))
         for text in ours.get("not_native", []):
-            if "dissolved" in text:
-                found["region dissolved: " + text.partition("dissolved: ")[2][:120]].append((name, ""))
+            what = re.search(r" was (dissolved|planned again without .*?): (.*)", text)
+            if what:
+                found[f"region {what.group(1)}: {what.group(2)[:120]}"].append((name, ""))
     return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
 

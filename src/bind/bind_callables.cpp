@@ -3,6 +3,7 @@
 #include "base/options.h"
 #include "bind/bindings.h"
 #include "bind/vectorcall_arguments.h"
+#include "driver/abilities.h"
 #include "driver/requests.h"
 #include "runtime/bind_arguments.h"
 #include "runtime/compiled_callable.h"
@@ -79,6 +80,8 @@ void bind_callables(nb::module_& m) {
       nb::arg("compiled"), "Drops the entries of a CompiledFunction; counters stay.");
   m.def("bind_arguments", &bind_arguments, nb::arg("function"), nb::arg("args"), nb::arg("kwargs"),
         "For tests: the parameters' values in the order of the function's locals, or None where binding refuses.");
+  m.def("has_code_generator", &driver::has_code_generator);
+  m.def("draws_many_at_a_time", &driver::draws_many_at_a_time);
   m.def("is_recording", [] { return driver::requests().is_recording(); });
   m.def("is_disabled", &runtime::is_disabled);
   m.def("is_hook_installed", &runtime::is_hook_installed);

@@ -170,6 +170,7 @@ void Session::renew(runtime::CompileContext& context, runtime::PublishedEntry& p
     if (!step.runner->is_given_up()) continue;
     const trace::Region& region = old.region_plan().regions[step.region];
     if (step.runner->is_asked_too_much()) {
+      ++context.statistics.replanned_regions;
       notes.push_back(
           "region of " + std::to_string(region.tensor_node_count) +
           " torch calls was planned again without results of data's sizes and gradients: " + step.runner->describe());
@@ -185,6 +186,7 @@ void Session::renew(runtime::CompileContext& context, runtime::PublishedEntry& p
       continue;
     }
     if (const std::vector<int32_t> refused = step.runner->list_refused_items(); !refused.empty()) {
+      ++context.statistics.replanned_regions;
       std::ranges::copy(refused, std::back_inserter(options.excluded));
       notes.push_back("region of " + std::to_string(region.tensor_node_count) +
                       " torch calls was planned again without " + std::to_string(refused.size()) +

@@ -16,6 +16,7 @@ namespace reprise::lower {
 // and float64, Sleef for half types and inside fused kernels).
 Numerics choose_numerics(MathFunction function, DType result);
 
+Ex emit_both(Call& call, Ex a, Ex b);                  // a and b; one that is not valid is always true
 Ex emit_constant(Call& call, Ex like, double number);  // of the dtype of `like`
 Ex emit_rounded(Call& call, Ex x, DType dtype);        // to the precision of a half type, where eager rounds in between
 Ex emit_sigmoid(Call& call, Ex x);

@@ -37,9 +37,7 @@ bool lower_pad(Call& call) {
   access.constant = x.offset;
   for (std::size_t d = 0; d < x.sizes.rank; ++d) access.by_dim[d] = x.strides[d];
   Ex mask;
-  const auto require = [&](Ex condition) {
-    mask = mask.id.is_valid() ? call.op(ScalarOp::And, mask, condition) : condition;
-  };
+  const auto require = [&](Ex condition) { mask = emit_both(call, mask, condition); };
   for (std::size_t i = 0; i < pads.size() / 2; ++i) {
     const std::size_t d = x.sizes.rank - 1 - i;
     if (!pads[2 * i].is_int() || !pads[2 * i].get_int().is_constant()) return false;
@@ -79,7 +77,7 @@ bool lower_cat(Call& call) {
     Ex mask;
     if (start > 0) mask = call.op(ScalarOp::Ge, index, call.constant(DType::Int64, start));
     const Ex is_below = call.op(ScalarOp::Lt, index, call.constant(DType::Int64, end));
-    if (i + 1 < parts.size()) mask = mask.id.is_valid() ? call.op(ScalarOp::And, mask, is_below) : is_below;
+    if (i + 1 < parts.size()) mask = emit_both(call, mask, is_below);
     const Ex element = call.cast(call.load_at(std::move(access), mask), result.dtype);
     value = value.id.is_valid() ? call.op(ScalarOp::Select, is_below, element, value) : element;
     end = start;

@@ -63,11 +63,6 @@ struct Tap {
   std::int64_t offset = 0;  // in the plane, from the window's first tap
 };
 
-Ex both(Call& call, Ex a, Ex b) {
-  if (!a.id.is_valid() || !b.id.is_valid()) return a.id.is_valid() ? a : b;
-  return call.op(ScalarOp::And, a, b);
-}
-
 // Where a tap of the window is, in the input's dim.
 Ex make_index(Call& call, const Axis& axis, std::int64_t tap) {
   const Ex scaled = call.op(ScalarOp::Mul, call.dim(axis.dim), call.constant(DType::Int64, axis.stride));
@@ -78,10 +73,10 @@ Ex make_index(Call& call, const Axis& axis, std::int64_t tap) {
 void require_inside(Call& call, const Axis& axis, std::int64_t tap, Ex& is_inside) {
   const Ex index = make_index(call, axis, tap);
   if (tap * axis.dilation < axis.padding) {
-    is_inside = both(call, is_inside, call.op(ScalarOp::Ge, index, call.constant(DType::Int64, std::int64_t{0})));
+    is_inside = emit_both(call, is_inside, call.op(ScalarOp::Ge, index, call.constant(DType::Int64, std::int64_t{0})));
   }
   if (axis.last(tap) >= axis.size) {
-    is_inside = both(call, is_inside, call.op(ScalarOp::Lt, index, call.constant(DType::Int64, axis.size)));
+    is_inside = emit_both(call, is_inside, call.op(ScalarOp::Lt, index, call.constant(DType::Int64, axis.size)));
   }
 }
 
@@ -145,7 +140,7 @@ bool lower_max_pool2d(Call& call) {
     visit_taps(call, axes, [&](const Tap& tap) {
       Ex is_greater = call.op(ScalarOp::Or, call.op(ScalarOp::Gt, tap.value, greatest),
                               call.op(ScalarOp::Ne, tap.value, tap.value));
-      if (tap.is_inside.id.is_valid()) is_greater = call.op(ScalarOp::And, tap.is_inside, is_greater);
+      is_greater = emit_both(call, tap.is_inside, is_greater);
       greatest = call.op(ScalarOp::Select, is_greater, tap.value, greatest);
       if (is_index) {
         offset = call.op(ScalarOp::Select, is_greater, call.constant(DType::Int32, tap.offset), offset);

@@ -52,6 +52,11 @@ Numerics choose_numerics(MathFunction function, DType result) {
   return kernel::get_row(function).mkl.empty() ? Numerics::Sleef : Numerics::Mkl;
 }
 
+Ex emit_both(Call& call, Ex a, Ex b) {
+  if (!a.id.is_valid() || !b.id.is_valid()) return a.id.is_valid() ? a : b;
+  return call.op(ScalarOp::And, a, b);
+}
+
 Ex emit_constant(Call& call, Ex like, double number) { return call.constant(like.dtype, number); }
 
 Ex emit_rounded(Call& call, Ex x, DType dtype) { return call.cast(call.cast(x, dtype), x.dtype); }

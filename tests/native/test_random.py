@@ -1,9 +1,12 @@
 """Random numbers in native regions: eager's, one for one, and its generator afterwards."""
 
+import random
+
 import pytest
 import reprise
 import torch
 import torch.nn.functional as F
+from reprise import _C
 
 
 def check(function, *args):
@@ -74,3 +77,15 @@ def test_the_gradient_sees_the_mask_of_the_forward_pass():
         (want,) = program(x)
         torch.manual_seed(i)
         torch.testing.assert_close(compiled(x)[0], want)
+
+
+def test_numbers_are_drawn_by_our_code_where_pytorch_draws_them_one_by_one():
+    """A draw takes two numbers of a generator that the standard library has too: 21 bits of the first on top."""
+    torch.manual_seed(3)
+    state = torch.get_rng_state()  # seed, counts, next; 624 words of 8 bytes
+    words = state[24 : 24 + 624 * 8].view(torch.int64).tolist()
+    twin = random.Random()
+    twin.setstate((3, (*words, 624), None))
+    draws = [((twin.getrandbits(32) & 0x1FFFFF) << 32 | twin.getrandbits(32)) * 2.0**-53 for _ in range(700)]
+    eager = torch.empty(700).bernoulli_(0.3)
+    assert _C.draws_many_at_a_time() == (eager.tolist() == [float(draw < 0.3) for draw in draws])

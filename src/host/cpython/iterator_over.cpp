@@ -1,5 +1,7 @@
 #include "host/cpython/iterator_over.h"
 
+#include <algorithm>
+#include <span>
 #include <vector>
 
 namespace reprise::host {
@@ -44,13 +46,16 @@ size_t first_source(PyObject* type) {
 }
 
 PyObject* make_iterator_over(PyObject* type, PyObject* const* operands, size_t count, size_t first) {
+  const auto is_in_python = [](PyObject* operand) {
+    return PyIter_Check(operand) && PyType_HasFeature(Py_TYPE(operand), Py_TPFLAGS_HEAPTYPE);
+  };
+  const std::span<PyObject* const> sources(operands + std::min(first, count), operands + count);
+  if (std::ranges::none_of(sources, is_in_python)) return PyObject_Vectorcall(type, operands, count, nullptr);
   std::vector<PyObject*> arguments;
   bool ok = true;
   for (size_t i = 0; i < count; i++) {
     PyObject* operand = operands[i];
-    const bool is_wrapped =
-        i >= first && PyIter_Check(operand) && PyType_HasFeature(Py_TYPE(operand), Py_TPFLAGS_HEAPTYPE);
-    arguments.push_back(is_wrapped ? make_source(operand) : Py_NewRef(operand));
+    arguments.push_back(i >= first && is_in_python(operand) ? make_source(operand) : Py_NewRef(operand));
     ok = ok && arguments.back() != nullptr;
   }
   PyObject* result = ok ? PyObject_Vectorcall(type, arguments.data(), count, nullptr) : nullptr;

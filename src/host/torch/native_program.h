@@ -80,6 +80,9 @@ class NativeProgram final : public RegionProgram {
   std::unique_ptr<State> state_;
 };
 
+/// Whether programs draw random numbers many at a time (random_fill_impl.h) as PyTorch draws them here. Found out once.
+bool draws_many_at_a_time();
+
 /// The address of a function of torch's libraries or of the process (Sleef and MKL for kernels), or nullptr.
 void* find_torch_symbol(std::string_view name);
 

@@ -5,6 +5,8 @@
 
 #include <string_view>
 
+#include "host/torch/native_program.h"
+
 namespace reprise::host {
 
 /// An operator on `stack`, its arguments. True: it is done and `stack` holds the results; false: nothing has happened.
@@ -12,7 +14,7 @@ namespace reprise::host {
 using FillFunction = bool (*)(torch::jit::Stack& stack);
 
 /// For an operator by its name with overload; nullptr: there is none, or this PyTorch draws in another way (with MKL's
-/// generators, on processors of Intel), which is found out once by drawing.
+/// generators, on processors of Intel): draws_many_at_a_time().
 FillFunction find_random_fill(std::string_view op);
 
 }  // namespace reprise::host

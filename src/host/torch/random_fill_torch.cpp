@@ -34,23 +34,19 @@ uint64_t one_of(c10::ScalarType dtype) {
   }
 }
 
-MersenneTwister take_words(at::CPUGeneratorImpl& generator, at::mt19937_data_pod& data) {
-  data = generator.engine().data();
+// What the engine would give next: it counts the words that are left, and one more.
+MersenneTwister take_words(const at::mt19937_data_pod& data) {
   static_assert(sizeof(data.state_) == sizeof(MersenneTwister::words));
   MersenneTwister words;
   std::memcpy(words.words.data(), data.state_.data(), sizeof(data.state_));
   words.next = MersenneTwister::kWords + 1 - static_cast<size_t>(data.left_);
-  if (data.left_ == 1) words.next = MersenneTwister::kWords;  // fresh, or all used
   return words;
 }
 
-void give_words(at::CPUGeneratorImpl& generator, at::mt19937_data_pod& data, const MersenneTwister& words) {
+void give_words(at::mt19937_data_pod& data, const MersenneTwister& words) {
   std::memcpy(data.state_.data(), words.words.data(), sizeof(data.state_));
   data.next_ = static_cast<uint32_t>(words.next);
   data.left_ = static_cast<int>(MersenneTwister::kWords + 1 - words.next);
-  at::mt19937 engine = generator.engine();
-  engine.set_data(data);
-  generator.set_engine(engine);
 }
 
 // bernoulli_(self, p, generator)
@@ -64,11 +60,14 @@ bool fill_bernoulli(torch::jit::Stack& stack) {
   if (self.numel() > 0) {
     auto* generator = given.get<at::CPUGeneratorImpl>();
     const std::lock_guard lock(generator->mutex_);
-    at::mt19937_data_pod data;
-    MersenneTwister words = take_words(*generator, data);
+    at::mt19937 engine = generator->engine();
+    at::mt19937_data_pod data = engine.data();
+    MersenneTwister words = take_words(data);
     base::draw_bernoulli(words, static_cast<uint64_t>(std::ceil(std::ldexp(p, 53))), one, self.element_size(),
                          self.mutable_data_ptr(), static_cast<size_t>(self.numel()));
-    give_words(*generator, data, words);
+    give_words(data, words);
+    engine.set_data(data);
+    generator->set_engine(engine);
   }
   stack.resize(1);
   return true;
@@ -96,10 +95,13 @@ bool agrees_with_bernoulli() {
 
 }  // namespace
 
-FillFunction find_random_fill(std::string_view op) {
-  if (op != "aten::bernoulli_.float") return nullptr;
+bool draws_many_at_a_time() {
   static const bool agrees = agrees_with_bernoulli();
-  return agrees ? fill_bernoulli : nullptr;
+  return agrees;
+}
+
+FillFunction find_random_fill(std::string_view op) {
+  return op == "aten::bernoulli_.float" && draws_many_at_a_time() ? fill_bernoulli : nullptr;
 }
 
 }  // namespace reprise::host

@@ -104,6 +104,7 @@ void NativeProgram::run(ValueList&&, ValueList&) const { fail(); }
 size_t NativeProgram::instruction_count() const { return 0; }
 size_t NativeProgram::product_count() const { return 0; }
 RegionCheck check_region(const std::shared_ptr<RegionCode>&, std::span<PyObject* const>) { fail(); }
+bool draws_many_at_a_time() { return false; }
 void* find_torch_symbol(std::string_view) { return nullptr; }
 
 uint64_t BackwardKey::hash() const { return 0; }
