@@ -46,11 +46,12 @@ struct GradientOutput {
   int32_t output = -1;  // -1: None was left
 };
 
-/// Which of the differentiable results have a tangent, and its strides where they are not the traced ones.
+/// Which of the differentiable results have a tangent, and its strides where they are not the traced ones. Empty: none.
 struct TangentSpec {
   std::vector<uint8_t> is_defined;
   std::vector<std::vector<int64_t>> strides;  // empty: as traced
 
+  bool defines(size_t result) const { return result < is_defined.size() && is_defined[result] != 0; }
   bool operator==(const TangentSpec&) const = default;
 };
 

@@ -247,13 +247,18 @@ class RegionTracer {
     std::vector<size_t> places;
     std::vector<std::vector<int64_t>> strides;
     for (size_t i = 0; i < count; i++) {
-      if (tangents_ != nullptr && !tangents_->is_defined[i]) continue;
+      if (tangents_ != nullptr && !tangents_->defines(i)) continue;
       defined.push_back(roots_[i]);
       places.push_back(i);
       strides.push_back(tangents_ != nullptr && i < tangents_->strides.size() ? tangents_->strides[i]
                                                                               : std::vector<int64_t>());
     }
     std::vector<host::TraceValueId> tangents;
+    if (defined.empty()) {
+      for (size_t i = 0; i < inputs_.size(); i++)
+        recording_.graph().gradients.push_back({ValueId(), static_cast<uint32_t>(i)});
+      return true;
+    }
     if (!run_.run_backward(defined, strides, tangents)) return false;
     for (size_t i = 0; i < tangents.size(); i++) {
       trace_.tangents[places[i]] = to_id(tangents[i]);

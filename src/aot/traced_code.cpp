@@ -1,14 +1,18 @@
 #include "aot/traced_code.h"
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "aot/functional.h"
 #include "aot/program.h"
 #include "aot/recording.h"
 #include "aot/split.h"
 #include "base/check.h"
+#include "base/log.h"
 #include "passes/pipeline.h"
 
 namespace reprise::aot {
@@ -77,7 +81,7 @@ class TracedCodeImpl final : public TracedCode {
   TracedCodeImpl(std::shared_ptr<host::TraceContext> trace_context, std::shared_ptr<RegionCallables> callables,
                  std::span<const RegionInput> inputs, RegionTrace trace, std::shared_ptr<graph::Context> context,
                  const host::EntryState& entry_state, const TracedOptions& options, FunctionalRegion functional,
-                 std::shared_ptr<ProgramMaker> maker)
+                 std::shared_ptr<ProgramMaker> maker, const ExpectedTangents* expected)
       : trace_context_(std::move(trace_context)),
         callables_(std::move(callables)),
         inputs_(inputs.begin(), inputs.end()),
@@ -87,6 +91,18 @@ class TracedCodeImpl final : public TracedCode {
         functional_(std::move(functional)),
         graphs_(passes::partition_graph(functional_.graph, {options.partition, {}})) {
     plan_.entry_state = entry_state;
+    plan_.is_expected.assign(trace_.differentiable.size(), 1);
+    if (expected == nullptr) return;
+    tangents_ = expected->tangents;
+    is_general_ = false;
+    for (size_t i = 0; i < trace_.differentiable.size(); i++) plan_.is_expected[i] = tangents_.defines(i) ? 1 : 0;
+    if (expected->general != nullptr) {
+      plan_.has_gradient = expected->general->plan().has_gradient;
+      plan_.uses = expected->general->plan().uses;
+    } else {
+      plan_.has_gradient.assign(inputs_.size(), 1);
+      plan_.uses.resize(inputs_.size());
+    }
   }
 
   ~TracedCodeImpl() override {
@@ -107,9 +123,12 @@ class TracedCodeImpl final : public TracedCode {
       auto forward = maker_->make(graphs_.forward, trace_.constants);
       if (!forward) return forward.unsupported();
       forward_ = std::move(forward).value();
+      make_plan(is_grad_mode);
+      if (!is_general_ && tangents_.is_defined.empty()) return true;
       auto backward = maker_->make(graphs_.backward, trace_.constants);
       if (!backward) return backward.unsupported();
       backwards_.emplace(full_key(), std::move(backward).value());
+      return true;
     }
     make_plan(is_grad_mode);
     return true;
@@ -133,7 +152,16 @@ class TracedCodeImpl final : public TracedCode {
     } catch (const base::InternalError&) {  // the callables are run again instead
     }
     PyGILState_Release(gil);
-    if (!program) return false;
+    if (!program) {
+      if (base::is_log_enabled(base::LogWord::Aot)) {
+        base::write_log(base::LogWord::Aot, "no program of these gradients, PyTorch differentiates the calls again: " +
+                                                program.unsupported().text);
+      }
+      const std::lock_guard lock(mutex_);
+      wanted_ = TangentSpec{key.is_defined, key.strides};
+      has_wanted_.store(true, std::memory_order_release);
+      return false;
+    }
     const std::lock_guard lock(mutex_);
     backwards_.emplace(key, std::move(program).value());
     return true;
@@ -147,6 +175,13 @@ class TracedCodeImpl final : public TracedCode {
 
   bool call_again(std::span<PyObject* const> inputs, std::vector<PyObject*>& outputs) override {
     return callables_->call(inputs, nullptr, outputs);
+  }
+
+  std::optional<TangentSpec> take_wanted_tangents() override {
+    if (!has_wanted_.load(std::memory_order_acquire)) return std::nullopt;
+    const std::lock_guard lock(mutex_);
+    has_wanted_.store(false, std::memory_order_relaxed);
+    return std::exchange(wanted_, std::nullopt);
   }
 
   const RegionTrace& trace() const override { return trace_; }
@@ -166,7 +201,8 @@ class TracedCodeImpl final : public TracedCode {
  private:
   host::BackwardKey full_key() const {
     host::BackwardKey key;
-    key.is_defined.assign(trace_.differentiable.size(), 1);
+    key.is_defined = plan_.is_expected;
+    key.strides = tangents_.strides;
     key.strides.resize(trace_.differentiable.size());
     key.is_needed.assign(inputs_.size(), 0);
     for (size_t i = 0; i < inputs_.size(); i++) key.is_needed[i] = inputs_[i].like.requires_grad ? 1 : 0;
@@ -179,15 +215,17 @@ class TracedCodeImpl final : public TracedCode {
     plan_.is_random = is_random(functional_.graph);
     plan_.coarsest = find_coarsest(functional_.graph);
     plan_.version_bumps = trace_.version_bumps;
-    plan_.has_gradient.assign(inputs_.size(), 0);
-    for (const graph::Gradient& gradient : functional_.graph.gradients) {
-      if (gradient.value.is_valid()) plan_.has_gradient[gradient.input] = 1;
+    if (is_general_) {
+      plan_.has_gradient.assign(inputs_.size(), 0);
+      for (const graph::Gradient& gradient : functional_.graph.gradients) {
+        if (gradient.value.is_valid()) plan_.has_gradient[gradient.input] = 1;
+      }
+      plan_.uses = find_uses();
     }
     plan_.needs_copy.assign(inputs_.size(), 0);
     for (const graph::Effect& effect : functional_.graph.effects) {
       plan_.needs_copy[effect.input] = is_read_by_results(effect.input) ? 1 : 0;
     }
-    plan_.uses = find_uses();
     plan_.output_count = trace_.output_count;
     for (const GradientOutput& gradient : trace_.gradient_outputs) {
       plan_.gradients.push_back({gradient.input, gradient.output});
@@ -366,6 +404,10 @@ class TracedCodeImpl final : public TracedCode {
   passes::Partition graphs_;
   std::unique_ptr<host::RegionProgram> inference_;
   std::unique_ptr<host::RegionProgram> forward_;  // where something can be differentiated
+  TangentSpec tangents_;                          // of the joint graph, unless it is general
+  bool is_general_ = true;                        // the joint graph has gradients of all results
+  std::atomic<bool> has_wanted_{false};
+  std::optional<TangentSpec> wanted_;  // under the mutex
   mutable std::mutex mutex_;
   std::unordered_map<host::BackwardKey, std::shared_ptr<host::RegionProgram>, KeyHash> backwards_;
 };
@@ -379,14 +421,13 @@ base::Result<std::unique_ptr<host::RegionProgram>> BoxedMaker::make(const graph:
   return std::unique_ptr<host::RegionProgram>(std::make_unique<host::BoxedProgram>(std::move(program).value()));
 }
 
-base::Result<std::shared_ptr<TracedCode>> make_traced_code(std::shared_ptr<host::TraceContext> trace_context,
-                                                           std::shared_ptr<RegionCallables> callables,
-                                                           std::span<const RegionInput> inputs,
-                                                           const host::EntryState& entry_state,
-                                                           std::shared_ptr<ProgramMaker> maker,
-                                                           const TracedOptions& options) {
+base::Result<std::shared_ptr<TracedCode>> make_traced_code(
+    std::shared_ptr<host::TraceContext> trace_context, std::shared_ptr<RegionCallables> callables,
+    std::span<const RegionInput> inputs, const host::EntryState& entry_state, std::shared_ptr<ProgramMaker> maker,
+    const TracedOptions& options, const ExpectedTangents* expected) {
   auto context = std::make_shared<graph::Context>();
-  auto traced = trace_region(*trace_context, context, *callables, inputs, entry_state);
+  auto traced = trace_region(*trace_context, context, *callables, inputs, entry_state,
+                             expected == nullptr ? nullptr : &expected->tangents);
   if (!traced) return traced.unsupported();
   RegionTrace trace = std::move(traced).value();
   auto functional = make_functional(trace);
@@ -404,9 +445,9 @@ base::Result<std::shared_ptr<TracedCode>> make_traced_code(std::shared_ptr<host:
     if (result.unsupported) return *std::move(result.unsupported);
   }
   const bool is_grad_mode = trace.is_grad_mode;
-  auto code =
-      std::make_shared<TracedCodeImpl>(std::move(trace_context), std::move(callables), inputs, std::move(trace),
-                                       std::move(context), entry_state, options, std::move(region), std::move(maker));
+  auto code = std::make_shared<TracedCodeImpl>(std::move(trace_context), std::move(callables), inputs, std::move(trace),
+                                               std::move(context), entry_state, options, std::move(region),
+                                               std::move(maker), expected);
   auto made = code->make_programs(is_grad_mode);
   if (!made) return made.unsupported();
   return std::shared_ptr<TracedCode>(std::move(code));

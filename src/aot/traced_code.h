@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "aot/region.h"
@@ -48,6 +49,8 @@ struct TracedOptions {
 class TracedCode : public host::RegionCode {
  public:
   virtual const RegionTrace& trace() const = 0;
+  /// Which gradients came last that no program could be made for; once. Code that is made for them has one.
+  virtual std::optional<TangentSpec> take_wanted_tangents() = 0;
   virtual const graph::Graph& functional_graph() const = 0;
   virtual const graph::Graph& forward_graph() const = 0;   // the one that saves
   virtual const graph::Graph& backward_graph() const = 0;  // of the full key
@@ -60,12 +63,16 @@ class TracedCode : public host::RegionCode {
   virtual Counts counts() const = 0;
 };
 
+/// Code for gradients of some of the results only. Others are had by calling the callables again.
+struct ExpectedTangents {
+  TangentSpec tangents;
+  const TracedCode* general = nullptr;  // code of the same callables for gradients of all; nullptr: there is none
+};
+
 /// `maker` lives as long as the code.
-base::Result<std::shared_ptr<TracedCode>> make_traced_code(std::shared_ptr<host::TraceContext> trace_context,
-                                                           std::shared_ptr<RegionCallables> callables,
-                                                           std::span<const RegionInput> inputs,
-                                                           const host::EntryState& entry_state,
-                                                           std::shared_ptr<ProgramMaker> maker,
-                                                           const TracedOptions& options = {});
+base::Result<std::shared_ptr<TracedCode>> make_traced_code(
+    std::shared_ptr<host::TraceContext> trace_context, std::shared_ptr<RegionCallables> callables,
+    std::span<const RegionInput> inputs, const host::EntryState& entry_state, std::shared_ptr<ProgramMaker> maker,
+    const TracedOptions& options = {}, const ExpectedTangents* expected = nullptr);
 
 }  // namespace reprise::aot

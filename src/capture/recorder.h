@@ -270,6 +270,7 @@ class Recorder {
   /// Python asks for the metadata of a tensor whose sizes depend on data: from here on they vary, and the rest is a
   /// fact. Where frames can't be resumed nothing is said, and what is read is late.
   void open_late_sizes(Operand o);
+  void open_late_ints(Operand o);
   bool varies(ValueId id, int depth = 0) const;
   /// A number or a tuple of numbers that a computation on tensors gave, or that was computed of such.
   void note_resized(Operand tensor);

@@ -85,6 +85,26 @@ void Recorder::open_late_sizes(Operand o) {
   if (take_snapshot(true) >= 0) know_tensor(o);
 }
 
+// Ints that follow from data, as sizes of a result: its metadata follow from them, and code is made for given ones.
+void Recorder::open_late_ints(Operand o) {
+  Nesting nesting(&nesting_);
+  if (nesting.is_deep() || !active_ || o.id < 0 || options_.varying == nullptr || is_constant(o.id)) return;
+  if (PyTuple_Check(o.object) || PyList_Check(o.object)) {
+    std::vector<ValueId> ids;
+    if (!element_ids(o, &ids)) return;
+    for (size_t i = 0; i < ids.size(); i++) {
+      open_late_ints({PySequence_Fast_ITEMS(o.object)[i], ids[i]});
+      if (ids[i] < 0 || !trace_->values[ids[i]].varies_with_data) continue;
+      trace_->values[o.id].varies = trace_->values[o.id].varies_with_data = true;
+    }
+    return;
+  }
+  trace::Value& value = trace_->values[o.id];
+  if (!PyLong_CheckExact(o.object) || value.is_pre || value.varies) return;
+  value.varies = value.varies_with_data = value.is_late_size = true;
+  any_varies_ = true;
+}
+
 bool Recorder::varies(ValueId id, int depth) const {
   if (!any_varies_ || id < 0 || depth > 4) return false;
   if (trace_->values[id].varies) return true;

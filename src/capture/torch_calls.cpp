@@ -101,6 +101,18 @@ bool has_name(PyObject* names, const char* name) {
   return false;
 }
 
+/// Functions whose ints say how large the result is.
+bool takes_sizes(std::string_view name) {
+  static const std::unordered_set<std::string_view> kNames = {"new_zeros", "new_ones", "new_empty", "zeros",  "ones",
+                                                              "empty",     "view",     "reshape",   "expand", "arange"};
+  return kNames.contains(name);
+}
+
+/// Of the calls that change metadata, those that say something about gradients only.
+bool keeps_sizes(std::string_view name) {
+  return name == "requires_grad_" || name == "retain_grad" || name == "detach_";
+}
+
 /// Functions whose first argument may be a size.
 bool starts_with_size(std::string_view name) {
   static const std::unordered_set<std::string_view> kNames = {
@@ -330,6 +342,7 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
     }
     const bool is_fixed = info.is_torch && (info.kind == host::TorchCallableKind::Tensor ||
                                             info.kind == host::TorchCallableKind::DataDependent);
+    if (is_fixed && takes_sizes(function_name)) open_late_ints(args[i]);
     operands.push_back(is_fixed ? fix_lists(args[i]) : args[i].id);
     any_tensor = any_tensor || has_tensor(args[i]);
     if (host::is_tensor(args[i].object) && !host::is_plain_tensor(args[i].object)) all_plain = false;
@@ -436,7 +449,7 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
       facts_[out->id].heap = heap_of(args[0]);
     }
   }
-  if (kind == Kind::MutatesMetadata && n > 0) note_resized(args[0]);
+  if (kind == Kind::MutatesMetadata && n > 0 && !keeps_sizes(function_name)) note_resized(args[0]);
   if (reshaped != nullptr && !(*host::make_tensor_meta(args[0].object) == *shape_before)) reshaped_.push_back(reshaped);
   if (kind == Kind::MutatesMetadata && n > 0 && args[0].id >= 0 && active_) {
     // What follows from the arguments' metadata still follows; only a pre fact must not be used for the new state.

@@ -75,6 +75,8 @@ class AotRegion final : public entry::RegionRunner {
       failures_ = kMaxFailures;
       return false;
     }
+    if (auto wanted = variant->code->take_wanted_tangents())
+      variant = specialise(variant, std::move(*wanted), operands);
     std::vector<PyObject*> inputs = std::exchange(inputs_, {}), outputs = std::exchange(outputs_, {});
     inputs.assign(operands, operands + tensor_count());
     for (int32_t i : variant->symbolic) inputs.push_back(operands[tensor_count() + static_cast<size_t>(i)]);
@@ -105,6 +107,7 @@ class AotRegion final : public entry::RegionRunner {
   int32_t refused_guard() const override { return refused_guard_; }
   int32_t blamed_item() const override { return blamed_item_; }
   std::vector<int32_t> list_refused_items() const override { return refused_items_; }
+  bool is_asked_too_much() const override { return is_asked_too_much_; }
   bool has_raised_ahead() const override { return has_raised_ahead_; }
 
   std::string describe() const override {
@@ -112,7 +115,10 @@ class AotRegion final : public entry::RegionRunner {
     if (!failure_.empty()) return failure_;
     if (variants_.empty()) return "not run yet";
     const auto ready = std::find_if(variants_.begin(), variants_.end(), [](const auto& v) { return !v->is_pending; });
-    const std::string& text = (ready == variants_.end() ? variants_.front() : *ready)->text;
+    const Variant& shown = ready == variants_.end() ? *variants_.front() : **ready;
+    std::string text = shown.text;
+    if (const uint64_t count = shown.code == nullptr ? 0 : shown.code->rerun_count(); count > 0)
+      text += "; PyTorch differentiated it " + std::to_string(count) + " times";
     return has_sizes() && variants_.size() > 1 ? text + ", for each of " + std::to_string(variants_.size()) + " sizes"
                                                : text;
   }
@@ -121,6 +127,7 @@ class AotRegion final : public entry::RegionRunner {
   struct Variant {
     bool is_checked = false;
     bool is_pending = false;        // its code is being compiled
+    bool is_special = false;        // of what gradients came: it stays as it is
     std::vector<int32_t> symbolic;  // numbers that are inputs of it
     std::vector<int64_t> key;       // the sizes it is for: see SizeKey
     int32_t refused_guard = -1;     // there is no code: this fact does not hold for these sizes
@@ -285,6 +292,7 @@ class AotRegion final : public entry::RegionRunner {
   // Only where an input is written to or returned as a view does it matter who shares a storage.
   bool fits_facts(const Variant& variant, PyObject* const* operands) {
     const aot::AliasFacts& facts = variant.code->trace().alias_facts;
+    if (has_hooks(facts, operands)) return false;
     if (!facts.needs_storage_identity && facts.no_views.empty()) return true;
     const InputFacts& now = facts_.find(operands, tensor_count());
     for (uint32_t i : facts.no_views) {
@@ -294,7 +302,38 @@ class AotRegion final : public entry::RegionRunner {
            now.distances == variant.facts.distances;
   }
 
-  std::shared_ptr<Variant> make_variant(PyObject* const* operands) {
+  // Made for gradients of other results than all of them; once, since they may be others in turn.
+  std::shared_ptr<Variant> specialise(const std::shared_ptr<Variant>& general, aot::TangentSpec tangents,
+                                      PyObject* const* operands) {
+    if (general->is_special || context_.options.async_compile) return general;
+    general->is_special = true;
+    const std::string failure = failure_;
+    const aot::ExpectedTangents expected{std::move(tangents), general->code.get()};
+    const std::shared_ptr<Variant> made = make_variant(operands, &expected);
+    if (made == nullptr || made->code == nullptr) {
+      failure_ = failure;
+      failures_ = 0;
+      is_asked_too_much_ = false;
+      return general;
+    }
+    made->is_special = true;
+    std::erase(variants_, general);
+    return made;
+  }
+
+  // Hooks of what the region differentiates with respect to would not run.
+  static bool has_hooks(const aot::AliasFacts& facts, PyObject* const* operands) {
+    return std::ranges::any_of(facts.no_hooks, [&](uint32_t i) { return host::has_gradient_hooks(operands[i]); });
+  }
+
+  // Gradients that joined the region are steps of their own in the next plan.
+  void ask_for_less() {
+    if (!region().has_gradients) return;
+    context_.takes_gradients = false;
+    is_asked_too_much_ = true;
+  }
+
+  std::shared_ptr<Variant> make_variant(PyObject* const* operands, const aot::ExpectedTangents* expected = nullptr) {
     make_room();
     const auto count = std::count_if(variants_.begin(), variants_.end(), [&](const auto& variant) {
       return !has_sizes() || variant->key == sizes_.values();
@@ -330,7 +369,14 @@ class AotRegion final : public entry::RegionRunner {
     }
     variant.last_used = ++clock_;
     if (has_sizes()) variant.key = sizes_.values();
-    auto code = make_code_or_report(variant, inputs);
+    auto code = make_code_or_report(variant, inputs, expected);
+    if (!code && region().has_gradients && expected == nullptr && variant.nodes->failed_item() < 0) {
+      // A gradient that joined has freed the graph behind a result: whoever differentiates that will be told.
+      PyErr_Clear();
+      static const aot::ExpectedTangents kNone;
+      variant.is_special = true;
+      code = make_code_or_report(variant, inputs, &kNone);
+    }
     if (!code && (variant.refused_guard = variant.nodes->take_refused_guard()) >= 0) {
       PyErr_Clear();
       keep(made);
@@ -344,14 +390,16 @@ class AotRegion final : public entry::RegionRunner {
       if (base::is_log_enabled(base::LogWord::Aot)) {
         base::write_log(base::LogWord::Aot, context_.name + ": region not compiled: " + failure_);
       }
+      if (expected == nullptr) ask_for_less();
       return nullptr;
     }
     if (code.value()->trace().makes_subclass) {
       failure_ = "it makes a parameter";
       return nullptr;
     }
-    if (!code.value()->trace().alias_facts.no_hooks.empty()) {
-      failure_ = "it differentiates with respect to its inputs";
+    if (has_hooks(code.value()->trace().alias_facts, operands)) {
+      failure_ = "hooks on what it differentiates with respect to";
+      if (expected == nullptr) ask_for_less();
       return nullptr;
     }
     variant.code = std::move(code).value();
@@ -418,9 +466,10 @@ class AotRegion final : public entry::RegionRunner {
 
   // A bug of ours costs the region, nothing else.
   base::Result<std::shared_ptr<aot::TracedCode>> make_code_or_report(Variant& variant,
-                                                                     std::span<const aot::RegionInput> inputs) {
+                                                                     std::span<const aot::RegionInput> inputs,
+                                                                     const aot::ExpectedTangents* expected) {
     try {
-      return make_code(variant, inputs);
+      return make_code(variant, inputs, expected);
     } catch (const base::InternalError& error) {
       if (runtime::is_strict()) throw;
       runtime::report_bug(error);
@@ -429,12 +478,13 @@ class AotRegion final : public entry::RegionRunner {
     }
   }
 
-  base::Result<std::shared_ptr<aot::TracedCode>> make_code(Variant& variant, std::span<const aot::RegionInput> inputs) {
+  base::Result<std::shared_ptr<aot::TracedCode>> make_code(Variant& variant, std::span<const aot::RegionInput> inputs,
+                                                           const aot::ExpectedTangents* expected) {
     const host::EntryState state = host::EntryState::capture();
     const bool is_native = context_.is_native() && find_native_engine(context_.options);
     if (!is_native) {
       return aot::make_traced_code(context_.trace_context(), variant.nodes, inputs, state,
-                                   std::make_shared<aot::BoxedMaker>());
+                                   std::make_shared<aot::BoxedMaker>(), {}, expected);
     }
     const uint64_t sizes = size_choice_ << 16 | (made_variants_++ & 0xffff);
     variant.native = std::make_shared<NativeMaker>(context_.options, context_.kernel_family(), sizes, has_sizes());
@@ -444,7 +494,8 @@ class AotRegion final : public entry::RegionRunner {
         options.without.has(base::Part::MinCut) ? passes::PartitionMode::Default : passes::PartitionMode::MinCut;
     options.is_simplified = options.is_decomposed = true;
     if (context_.options.async_compile) variant.native->defer();
-    return aot::make_traced_code(context_.trace_context(), variant.nodes, inputs, state, variant.native, options);
+    return aot::make_traced_code(context_.trace_context(), variant.nodes, inputs, state, variant.native, options,
+                                 expected);
   }
 
   std::string describe(const aot::TracedCode::Counts& counts) const {
@@ -491,6 +542,7 @@ class AotRegion final : public entry::RegionRunner {
   int32_t blamed_item_ = -1;
   std::vector<int32_t> refused_items_;
   bool has_raised_ahead_ = false;
+  bool is_asked_too_much_ = false;
   std::string failure_;
   std::vector<int32_t> varying_;
   int failures_ = 0;

@@ -50,7 +50,7 @@ trace::RegionOptions make_region_options(const runtime::CompileContext& context)
   trace::RegionOptions options;
   if (context.is_native() || context.is_aot_eager()) {
     options.min_nodes = static_cast<int32_t>(context.options.min_region_nodes);
-    options.takes_late_numbers = options.takes_sizes = true;
+    options.takes_late_numbers = options.takes_sizes = options.takes_gradients = true;
   }
   if (!PyUnicode_Check(context.backend())) {
     options.min_nodes = 1;

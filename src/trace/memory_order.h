@@ -30,6 +30,8 @@ class MemoryOrder {
   }
 
   bool is_outside(ValueId id) const { return find(class_of_[id]) == kOutside; }
+  /// All memory that it may share was made by nodes of that region.
+  bool is_made_in(ValueId id, int32_t region) const { return get(id).made_in == region; }
   int32_t first_region_to_read(ValueId id) const { return std::max(get(id).last_write, get(id).last_step_write + 1); }
   int32_t first_step_to_read(ValueId id) const { return std::max(get(id).last_write, get(id).last_step_write); }
   int32_t first_step_to_write(ValueId id) const { return std::max(get(id).last_node, get(id).last_step); }
@@ -51,8 +53,8 @@ class MemoryOrder {
     raise(classes_[kOutside].last_node, region);
   }
 
-  /// `id` was computed of `operands`.
-  void add_result(ValueId id, std::span<const ValueId> operands, bool is_new_memory) {
+  /// `id` was computed of `operands`, by a node of `region` or a step (kStep).
+  void add_result(ValueId id, std::span<const ValueId> operands, bool is_new_memory, int32_t region) {
     int32_t joined = -1;
     if (!is_new_memory) {
       for (ValueId operand : operands)
@@ -61,10 +63,13 @@ class MemoryOrder {
     if (joined < 0) {
       joined = static_cast<int32_t>(classes_.size());
       classes_.emplace_back().parent = joined;
+      classes_.back().made_in = region;
     }
     class_of_[id] = joined;
     known_.push_back(id);
   }
+
+  static constexpr int32_t kStep = -1;
 
  private:
   static constexpr int32_t kOutside = 0;
@@ -72,6 +77,7 @@ class MemoryOrder {
     int32_t parent = kOutside;
     int32_t last_node = 0, last_write = 0;
     int32_t last_step = -1, last_step_write = -1;
+    int32_t made_in = kStep;
   };
 
   static void raise(int32_t& level, int32_t to) { level = std::max(level, to); }
@@ -97,6 +103,7 @@ class MemoryOrder {
     raise(classes_[a].last_write, classes_[b].last_write);
     raise(classes_[a].last_step, classes_[b].last_step);
     raise(classes_[a].last_step_write, classes_[b].last_step_write);
+    if (classes_[a].made_in != classes_[b].made_in) classes_[a].made_in = kStep;
     classes_[b].parent = a;
     return a;
   }

@@ -35,13 +35,6 @@ bool has_keyword(const Value& call, const char* name) {
   return false;
 }
 
-bool reads_number(PyObject* callable) {
-  for (const PyTypeObject* type : {&PyLong_Type, &PyFloat_Type, &PyBool_Type}) {
-    if (callable == reinterpret_cast<const PyObject*>(type)) return true;
-  }
-  return host::only_reads_data(host::classify_torch_callable(callable));
-}
-
 std::string_view get_function_name(PyObject* function) {
   return reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name;
 }
@@ -66,6 +59,13 @@ RegionFacts::RegionFacts(const Trace& trace, const Liveness& liveness, const Reg
   find_carriers();
   find_gathered();
   find_data_sized();
+}
+
+bool RegionFacts::reads_number(PyObject* callable) {
+  for (const PyTypeObject* type : {&PyLong_Type, &PyFloat_Type, &PyBool_Type}) {
+    if (callable == reinterpret_cast<const PyObject*>(type)) return true;
+  }
+  return host::only_reads_data(host::classify_torch_callable(callable));
 }
 
 void RegionFacts::note_passed(const Guard& guard) {
@@ -192,7 +192,7 @@ void RegionFacts::find_carriers() {
   for (const Item& item : trace_.items) {
     if (item.guard >= 0) continue;
     const Value& value = value_of(item.value);
-    if (options_.takes_sizes && is_computed_of_sizes(value)) {
+    if (options_.takes_sizes && is_computed_of_sizes(value) && !value.is_late_size) {
       is_carrier_[item.value] = 1;
       continue;
     }

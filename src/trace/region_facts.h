@@ -58,12 +58,14 @@ class RegionFacts {
   bool is_cut(int32_t item) const { return is_cut_[item] != 0; }
   bool is_varying(ValueId id) const { return is_varying_[id] != 0; }
   static bool is_computed_of_sizes(const Value& value);
+  /// A callable that gives the number in a tensor, and does nothing else.
+  static bool reads_number(PyObject* callable);
 
   /// It may run as a node of a region, if its operands can be had there. Calls of the autograd engine may too, where
   /// region_gradients.h says so.
   bool is_region_node(ValueId id) const;
-  /// Native code of sizes that depend on data is served by PyTorch's kernels at first: not where something is written,
-  /// which could not be taken back.
+  /// Native code of sizes that depend on data is served by PyTorch's kernels at first: not where something from
+  /// outside is written, which could not be taken back.
   bool is_write_of_data_sizes(ValueId id) const;
   NodeEffects effects_of(ValueId id) const;
   /// A read of data, something that follows from what was read, or a torch node that draws no numbers and writes to

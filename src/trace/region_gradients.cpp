@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "host/torch/callables.h"
+#include "trace/region_facts.h"
 
 namespace reprise::trace {
 
@@ -70,9 +71,12 @@ bool RegionGradients::can_join(ValueId id, const std::vector<uint8_t>& is_inside
   for (ValueId target : targets) {
     first_target = std::min(first_target, trace_.values[target].is_pre ? 0 : trace_.values[target].item);
   }
-  for (int32_t item = first_target; item < first_item; item++) {
-    if (trace_.items[item].guard < 0 && writes_data(trace_.items[item].value)) return false;
+  for (int32_t item = first_target; item < trace_.values[id].item; item++) {
+    if (trace_.items[item].guard >= 0) continue;
+    const ValueId value = trace_.items[item].value;
+    if ((item < first_item || is_inside[value] == 0) && writes_data(value)) return false;
   }
+  std::unordered_set<ValueId> harmless;
   std::unordered_set<ValueId> seen(targets.begin(), targets.end());
   while (!pending.empty()) {
     const ValueId value = pending.back();
@@ -86,11 +90,32 @@ bool RegionGradients::can_join(ValueId id, const std::vector<uint8_t>& is_inside
                                               : std::span<const ValueId>(gathered->second.elements);
       pending.insert(pending.end(), of.begin(), of.end());
     } else if (made.type == ValueType::Tensor || made.type == ValueType::LateTensor) {
-      const bool is_older = !made.is_pre && made.item < first_target;
-      if (!is_older && is_leaf_[value] == 0) return false;
+      if (may_follow_from(targets, first_target, value, harmless)) return false;
     }
   }
   return true;
+}
+
+// Could a gradient flow from it to one of the targets? `harmless`: values that are known to have no such way.
+bool RegionGradients::may_follow_from(const std::vector<ValueId>& targets, int32_t first_target, ValueId id,
+                                      std::unordered_set<ValueId>& harmless) const {
+  std::vector<ValueId> pending{id};
+  while (!pending.empty()) {
+    const ValueId value = pending.back();
+    pending.pop_back();
+    if (value == kNoValue || plan_.constants[value] != nullptr || is_leaf_[value] != 0) continue;
+    if (std::ranges::find(targets, value) != targets.end()) return true;
+    const Value& made = trace_.values[value];
+    const bool is_older = !made.is_pre && made.item < first_target;
+    if (is_older || made.type == ValueType::Number || !harmless.insert(value).second) continue;
+    if (made.is_pre || made.runs_python) return true;
+    const ValueId first = trace_.operands(value).empty() ? kNoValue : trace_.operands(value)[0];
+    const bool is_element = made.kind == NodeKind::SequenceItem && first != kNoValue &&
+                            category_of(trace_.values[first].kind) == Category::Tensor;
+    if (category_of(made.kind) != Category::Tensor && !is_element && !is_made(made)) return true;
+    for (ValueId operand : trace_.operands(value)) pending.push_back(operand);
+  }
+  return false;
 }
 
 bool RegionGradients::list_tensors(ValueId id, std::vector<ValueId>* out) const {
@@ -119,8 +144,9 @@ bool RegionGradients::writes_data(ValueId id) const {
     case NodeKind::TensorCall:
     case NodeKind::SyncCall: {
       PyObject* callable = plan_.constants[trace_.operands(id)[0]];
-      const host::TorchCallable kind =
-          callable != nullptr ? host::classify_torch_callable(callable) : host::TorchCallable();
+      if (callable == nullptr) return true;
+      if (RegionFacts::reads_number(callable)) return false;
+      const host::TorchCallable kind = host::classify_torch_callable(callable);
       if (!kind.is_torch || kind.kind == host::TorchCallableKind::Foreign) return true;
       const std::string_view name = kind.name;
       if (name.ends_with("requires_grad_") || name.ends_with("__")) return false;

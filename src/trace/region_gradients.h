@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <unordered_set>
 #include <vector>
 
 #include "trace/liveness.h"
@@ -27,6 +28,8 @@ class RegionGradients {
   bool can_join(ValueId id, const std::vector<uint8_t>& is_inside, int32_t first_item) const;
 
  private:
+  bool may_follow_from(const std::vector<ValueId>& targets, int32_t first_target, ValueId id,
+                       std::unordered_set<ValueId>& harmless) const;
   bool list_tensors(ValueId id, std::vector<ValueId>* out) const;
   void mark_tensors(ValueId id, int depth, std::vector<uint8_t>* marks) const;
   bool writes_data(ValueId id) const;

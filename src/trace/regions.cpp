@@ -88,6 +88,7 @@ class Planner {
     }
     if (value.type == ValueType::Tensor) return 0;
     if (facts_.is_varying(id)) return kNowhere;
+    if (value.is_late_size && options_.takes_late_numbers) return use_of_[id] == Use::Step ? level_of_[id] + 1 : 0;
     if (value.is_pre) {
       const bool is_plain = value.type == ValueType::Number || value.type == ValueType::Plain || value.varies;
       return is_plain ? 0 : kNowhere;
@@ -154,6 +155,12 @@ class Planner {
     if (effects.writes_first)
       list_tensors(trace_.operands(id)[value_of(id).kind == NodeKind::TensorCall ? 1 : 0], found);
     return found;
+  }
+
+  bool writes_own_memory(ValueId id, int32_t region) const {
+    const NodeEffects effects = facts_.effects_of(id);
+    return effects.is_known && std::ranges::all_of(list_written(id, effects),
+                                                   [&](ValueId tensor) { return memory_.is_made_in(tensor, region); });
   }
 
   // ---- nodes
@@ -229,9 +236,11 @@ class Planner {
   }
 
   bool add_node(int32_t index, ValueId id) {
-    if (facts_.is_excluded(index) || facts_.is_write_of_data_sizes(id)) return false;
+    if (facts_.is_excluded(index)) return false;
     const int32_t region = find_region_for(id);
     if (region == kNowhere) return false;
+    if (facts_.is_write_of_data_sizes(id) && !gradients_.is_backward(id) && !writes_own_memory(id, region))
+      return false;
     if (!has_group() && !can_start_at(id)) return false;
     if (region > last()) open_.emplace_back();
     Open& open = open_[region];
@@ -275,7 +284,7 @@ class Planner {
     open.region.has_gradients |= gradients_.is_backward(id);
     // What is written to is what comes back.
     memory_.add_result(id, effects.is_known && effects.writes_first ? written : tensors,
-                       effects.is_known && effects.makes_memory);
+                       effects.is_known && effects.makes_memory, region);
   }
 
   void take_operand(Open& open, ValueId id) {
@@ -387,7 +396,7 @@ class Planner {
     if (category == Category::Tensor || is_result) {
       open_[level].has_torch_steps = true;
       memory_.add_result(id, written.empty() ? tensors : written,
-                         category == Category::Tensor && facts_.effects_of(id).makes_memory);
+                         category == Category::Tensor && facts_.effects_of(id).makes_memory, MemoryOrder::kStep);
     }
     if (category == Category::State) touches_state_ = true;
     open_[level].region.steps.push_back(index);

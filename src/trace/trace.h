@@ -67,6 +67,7 @@ struct Value {
   bool is_data_sized = false;     // is_tainted, and all that is known late of it follows from the data of its operands
   bool varies = false;            // it follows from sizes that no guard fixes, and from nothing else that is late
   bool varies_with_data = false;  // it varies, and some of those sizes depend on data
+  bool is_late_size = false;      // an int that steps compute of data, and that a call takes as a size; it varies
   int32_t n = 0;
   uint32_t first_operand = 0;  // into Trace::operands
   uint32_t operand_count = 0;

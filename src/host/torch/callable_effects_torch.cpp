@@ -22,6 +22,11 @@ constexpr string_view kWithoutOperator[] = {"float", "double",     "half",  "bfl
 // Parts of names of operators that write to statistics they are given without saying so, or call one that does.
 constexpr string_view kWriters[] = {"batch_norm", "instance_norm", "fused_moving_avg", "set_data"};
 
+// Made of other operators, the last of which computes: they never give what they were given.
+constexpr string_view kMakers[] = {
+    "linear", "matmul", "conv1d", "conv2d", "conv3d", "layer_norm", "group_norm", "rms_norm", "cross_entropy_loss",
+    "max",    "min",    "norm",   "square", "softmax"};
+
 // What reads data and keeps nothing of the tensor.
 constexpr string_view kReaders[] = {
     "item",    "tolist",   "equal",     "allclose",    "is_nonzero", "_local_scalar_dense", "__bool__", "__nonzero__",
@@ -69,7 +74,8 @@ CallEffects read_operators(const std::string& name) {
       found.makes_memory = found.makes_memory && result.alias_info() == nullptr;
     }
     // Made of other operators, it may give what it was given.
-    if (handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) found.makes_memory = false;
+    const bool is_composite = handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+    if (is_composite && !has(kMakers, base)) found.makes_memory = false;
     found.is_known = true;
   }
   return found.is_known ? found : CallEffects();

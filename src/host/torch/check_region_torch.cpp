@@ -281,14 +281,22 @@ class Checker {
     return at::empty_strided(output.sizes(), output.strides(), output.options()).copy_(pattern);
   }
 
+  bool is_expected(size_t output) const {
+    for (size_t i = 0; i < plan_.differentiable.size(); i++) {
+      if (!plan_.differentiable[i].is_input && plan_.differentiable[i].index == output)
+        return plan_.is_expected[i] != 0;
+    }
+    return true;
+  }
+
   void differentiate(const Tensors& leaves, const std::vector<PyObject*>& objects, Results& results) const {
     torch::autograd::edge_list roots, ends;
     torch::autograd::variable_list tangents;
     {
       const at::NoGradGuard no_grad;
-      for (PyObject* object : objects) {
-        const at::Tensor& output = THPVariable_Unpack(object);
-        if (!output.requires_grad() || is_leaf_now(output)) continue;
+      for (size_t i = 0; i < objects.size(); i++) {
+        const at::Tensor& output = THPVariable_Unpack(objects[i]);
+        if (!output.requires_grad() || is_leaf_now(output) || !is_expected(i)) continue;
         roots.push_back(torch::autograd::impl::gradient_edge(output));
         tangents.push_back(make_tangent(output));
       }

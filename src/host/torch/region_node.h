@@ -10,6 +10,7 @@
 
 #include <Python.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -83,6 +84,7 @@ struct RegionPlan {
   std::vector<RegionOutput> outputs;
   std::vector<RegionEffect> effects;
   std::vector<RegionDifferentiable> differentiable;
+  std::vector<uint8_t> is_expected;     // of each differentiable: its gradient is what the code was made for
   std::vector<RegionSaved> saved;       // in the order of the backward program's inputs
   std::vector<uint32_t> version_bumps;  // of each input
   std::vector<uint8_t> has_gradient;    // of each input: gradients can flow to it at all
@@ -105,6 +107,9 @@ class RegionCode {
  public:
   virtual ~RegionCode() = default;
   const RegionPlan& plan() const { return plan_; }
+  /// How many backwards ran the callables again for want of a program.
+  uint64_t rerun_count() const { return rerun_count_.load(std::memory_order_relaxed); }
+  void note_rerun() { rerun_count_.fetch_add(1, std::memory_order_relaxed); }
 
   /// `is_training`: the results that are saved are wanted too. May be called without the GIL.
   virtual void run_forward(bool is_training, ValueList&& inputs, ValueList& results) = 0;
@@ -119,6 +124,7 @@ class RegionCode {
 
  protected:
   RegionPlan plan_;
+  std::atomic<uint64_t> rerun_count_{0};
 };
 
 /// Runs the region. Inputs: tensors, and floats and ints where the code has numbers. False with a Python exception set.

@@ -130,8 +130,11 @@ class RegionNode : public Node {
     for (const uint8_t is_defined : key.is_defined) any |= is_defined != 0;
     if (!any) return gradients;
     TORCH_CHECK(!is_released_, torch::autograd::ERR_BACKWARD_TWICE);
-    if (!are_plain || c10::GradMode::is_enabled() || !code_->prepare_backward(key))
+    if (!are_plain || c10::GradMode::is_enabled()) return differentiate_again(key, tangents);
+    if (!code_->prepare_backward(key)) {
+      code_->note_rerun();
       return differentiate_again(key, tangents);
+    }
     ValueList inputs, results;
     for (SavedVariable& saved : saved_) inputs.values().list.emplace_back(saved.unpack(share(this)));
     if (!torch::autograd::get_current_graph_task_keep_graph()) {

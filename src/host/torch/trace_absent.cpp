@@ -48,6 +48,8 @@ size_t TraceConstants::size() const { return 0; }
 std::string find_trace_obstacle() { return "a build without torch"; }
 TraceInput describe_input(PyObject*) { return {}; }
 InputIdentity identify_input(PyObject*) { fail(); }
+
+bool has_gradient_hooks(PyObject*) { fail(); }
 TraceRun::TraceRun(TraceContext&, OpSink&, const EntryState&) { fail(); }
 TraceRun::~TraceRun() = default;
 PyObject* TraceRun::add_input(const TraceInput&) { fail(); }

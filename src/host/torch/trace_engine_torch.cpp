@@ -52,6 +52,13 @@ InputIdentity identify_input(PyObject* object) {
   return {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), is_leaf_now(tensor), tensor.is_view()};
 }
 
+bool has_gradient_hooks(PyObject* object) {
+  const at::Tensor& tensor = THPVariable_Unpack(object);
+  if (!torch::autograd::impl::hooks(tensor).empty()) return true;
+  if (is_leaf_now(tensor) || tensor.grad_fn() == nullptr) return false;
+  return !tensor.grad_fn()->tensor_pre_hooks().empty() || !tensor.grad_fn()->retains_grad_hooks().empty();
+}
+
 TraceInput describe_input(PyObject* object) {
   const at::Tensor& tensor = THPVariable_Unpack(object);
   TraceInput input;

@@ -130,6 +130,8 @@ struct InputIdentity {
 };
 /// Of what describe_input() supports.
 InputIdentity identify_input(PyObject* tensor);
+/// Would something run when a gradient of the tensor is computed: a hook of its own, or one that keeps the gradient?
+bool has_gradient_hooks(PyObject* tensor);
 
 /// What a run may know of a tensor of its own.
 struct TracedTensor {
