@@ -178,6 +178,7 @@ class Recorder {
   HeapObject* instance_dict_of(Operand o, PyObject** dict);
   /// Reads `dict[key]`; out->object nullptr: absent (a fact). The result is borrowed.
   Outcome read_dict(PyObject* dict, HeapObject* object, Operand key, Operand* out);
+  void note_copy(HeapObject* copy, HeapObject* original, PyObject* dict);
   bool read_copied_item(HeapObject* object, Operand key, PyObject* canonical, PyObject* live, Operand* out);
   Outcome write_dict(Operand dict, Operand key, Operand value);
   Outcome remove_from_dict(Operand dict, Operand key);
