@@ -207,6 +207,8 @@ class Recorder {
   // ---- attributes.cpp
   Outcome get_attribute(Operand o, PyObject* name, Operand* out, Operand* self, bool use_hooks = true);
   Outcome note_missing(PyObject* object, PyObject* name);
+  Outcome or_fallback(Outcome outcome, Operand o, PyObject* name, Operand* out);
+  Outcome bind_for(PyObject* descriptor, Operand o, Operand* out, Operand* self, bool* handled, bool use_hooks);
   Outcome get_module_attribute(Operand o, PyObject* name, Operand* out);
   Outcome get_type_attribute(Operand o, PyObject* name, Operand* out);
   Outcome read_class_item(PyTypeObject* type, PyObject* name, Operand* out);
