@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <optional>
 #include <string_view>
 
 #include <Python.h>
@@ -31,6 +32,9 @@ bool has_generic_getattr(PyTypeObject* type) {
       PyObject_GetAttr(reinterpret_cast<PyObject*>(&PyBaseObject_Type), names().getattribute);
   return found == object_getattribute;
 }
+
+/// A `__getattr__`.
+bool has_fallback(PyTypeObject* type) { return host::find_in_class(type, names().getattr) != nullptr; }
 
 /// type's own __getattribute__; a metaclass may add a __getattr__.
 bool has_type_getattr(PyTypeObject* meta) {
@@ -331,17 +335,13 @@ Outcome Recorder::get_attribute(Operand o, PyObject* name, Operand* out, Operand
     PyObject* hook = find_in_class(type, names().getattribute);
     if (hook == nullptr || !PyFunction_Check(hook)) return stop("the attribute access of " + type_name(type));
     Operand args[2] = {o, {name, constant_id(name)}};
-    Outcome outcome = call_function({hook, constant_id(hook)}, args, 2, nullptr, out);
-    if (outcome == Outcome::Raised && active_ && exception_is_recorded_ &&
-        PyErr_ExceptionMatches(PyExc_AttributeError)) {
-      if (PyObject* fallback = find_in_class(type, names().getattr);
-          fallback != nullptr && PyFunction_Check(fallback)) {
-        PyErr_Clear();
-        exception_is_recorded_ = false;
-        return call_function({fallback, constant_id(fallback)}, args, 2, nullptr, out);
-      }
+    Outcome outcome;
+    {
+      std::optional<ModeScope> mode;
+      if (has_fallback(type)) mode.emplace(*this, ResumeMode::Never);
+      outcome = call_function({hook, constant_id(hook)}, args, 2, nullptr, out);
     }
-    return outcome;
+    return or_fallback(outcome, o, name, out);
   }
   PyObject* descriptor = find_in_class(type, name);
   // Whether a descriptor has __set__ is a fact about its class.
@@ -368,19 +368,9 @@ Outcome Recorder::get_attribute(Operand o, PyObject* name, Operand* out, Operand
     PyTypeObject* kind = Py_TYPE(descriptor);
     if (kind == &PyMemberDescr_Type || kind == &PyGetSetDescr_Type) return read_slot(descriptor, o, out);
     bool handled;
-    Outcome outcome = bind_descriptor(descriptor, o, out, self, &handled);
+    const Outcome outcome = bind_for(descriptor, o, out, self, &handled, use_hooks);
     if (!handled) return stop("the data descriptor " + type_name(kind));
-    if (outcome == Outcome::Raised && active_ && exception_is_recorded_ && use_hooks &&
-        PyErr_ExceptionMatches(PyExc_AttributeError)) {
-      if (PyObject* fallback = find_in_class(type, names().getattr);
-          fallback != nullptr && PyFunction_Check(fallback)) {
-        PyErr_Clear();
-        exception_is_recorded_ = false;
-        Operand args[2] = {o, {name, constant_id(name)}};
-        return call_function({fallback, constant_id(fallback)}, args, 2, nullptr, out);
-      }
-    }
-    return outcome;
+    return use_hooks ? or_fallback(outcome, o, name, out) : outcome;
   }
   // A tensor's own __dict__ rarely holds anything; the metadata fact says whether it does.
   bool read_dict_first = has_instance_dict(type);
@@ -406,8 +396,8 @@ Outcome Recorder::get_attribute(Operand o, PyObject* name, Operand* out, Operand
   if (descriptor != nullptr) {
     if (host::is_tensor(descriptor)) return read_class_item(type, name, out);
     bool handled;
-    Outcome outcome = bind_descriptor(descriptor, o, out, self, &handled);
-    if (handled) return outcome;
+    const Outcome outcome = bind_for(descriptor, o, out, self, &handled, use_hooks);
+    if (handled) return use_hooks ? or_fallback(outcome, o, name, out) : outcome;
     if (PyCFunction_Check(descriptor) || PyType_Check(descriptor)) {
       *out = constant(descriptor);
       return Outcome::Done;
@@ -423,6 +413,37 @@ Outcome Recorder::get_attribute(Operand o, PyObject* name, Operand* out, Operand
   }
   PyErr_Format(PyExc_AttributeError, "'%.100s' object has no attribute '%U'", type->tp_name, name);
   return note_missing(o.object, name);
+}
+
+// As bind_descriptor. No exit is made inside of code for whose AttributeError a `__getattr__` stands in: whoever goes
+// on behind it knows nothing of that.
+Outcome Recorder::bind_for(PyObject* descriptor, Operand o, Operand* out, Operand* self, bool* handled,
+                           bool use_hooks) {
+  std::optional<ModeScope> mode;
+  if (use_hooks && !PyFunction_Check(descriptor) && has_fallback(Py_TYPE(o.object)))
+    mode.emplace(*this, ResumeMode::Never);
+  return bind_descriptor(descriptor, o, out, self, handled);
+}
+
+// What a class's `__getattr__` says about an attribute whose own code raised an AttributeError, recorded or not.
+Outcome Recorder::or_fallback(Outcome outcome, Operand o, PyObject* name, Operand* out) {
+  if (outcome != Outcome::Raised || !PyErr_ExceptionMatches(PyExc_AttributeError)) return outcome;
+  PyObject* fallback = find_in_class(Py_TYPE(o.object), names().getattr);
+  if (fallback == nullptr) return outcome;
+  if (active_ && !(exception_is_recorded_ && PyFunction_Check(fallback))) lose("an attribute access that raised");
+  PyErr_Clear();
+  exception_is_recorded_ = false;
+  if (active_) {
+    Operand args[2] = {o, {name, constant_id(name)}};
+    const Outcome answer = call_function({fallback, constant_id(fallback)}, args, 2, nullptr, out);
+    if (answer != Outcome::Stop) return answer;  // else ended in front of it: unrecorded
+  }
+  const descrgetfunc bind = Py_TYPE(fallback)->tp_descr_get;
+  PyObject* method =
+      bind != nullptr ? bind(fallback, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object))) : Py_NewRef(fallback);
+  *out = {method != nullptr ? PyObject_CallOneArg(method, name) : nullptr, kNoValue};
+  Py_XDECREF(method);
+  return out->object != nullptr ? Outcome::Done : Outcome::Raised;
 }
 
 // The AttributeError that is set says of what and which, as CPython's do (`obj`, `name`).

@@ -506,8 +506,7 @@ Outcome Recorder::call_fresh(Operand callable, const Operand* args, int n, PyObj
     PyObject* dict;
     if (n >= 1 && copies_by_default(Py_TYPE(args[0].object)) && instance_dict_of(args[0], &dict) != nullptr) {
       know_type_version(Py_TYPE(args[0].object));
-      object->copied_from = facts_[args[0].id].heap->instance_dict;
-      object->copied_dict = dict;
+      note_copy(object, facts_[args[0].id].heap->instance_dict, dict);
     }
   }
   *out = {result, id};

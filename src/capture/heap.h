@@ -89,6 +89,22 @@ struct GeneratorState {
   bool is_finished = false;
 };
 
+/// The immutable values of an instance dict that the trace made, at the moment it was copied.
+struct CopiedItems {
+  struct Item {
+    PyObject* key;    // canonical
+    PyObject* value;  // strong
+    ValueId id;
+  };
+  std::vector<Item> items;
+  CopiedItems() = default;
+  CopiedItems(const CopiedItems&) = delete;
+  CopiedItems& operator=(const CopiedItems&) = delete;
+  ~CopiedItems() {
+    for (const Item& item : items) Py_DECREF(item.value);
+  }
+};
+
 struct HeapObject {
   ValueId id = kNoValue;
   bool is_created = false;
@@ -99,10 +115,12 @@ struct HeapObject {
   bool is_dirty = false;      // something unrecorded may have written: reads are late
   uint64_t dict_version = 0;  // version tag up to which all writes were recorded (0: none seen)
 
-  // Made by copy.copy or copy.deepcopy: the instance dict it was copied from. Immutable values are those of the
-  // original.
+  // Made by copy.copy or copy.deepcopy: the instance dict it was copied from, if that existed before. Immutable values
+  // are those of the original.
   HeapObject* copied_from = nullptr;
   PyObject* copied_dict = nullptr;  // borrowed: the original is held
+  // The same of an original that the trace made, which may have died or changed since: what it held then.
+  std::shared_ptr<const CopiedItems> copied_items;
 
   std::vector<ValueId> elements;
   // Lists made in the trace: what each element was, as addresses to compare, never to follow. Unrecorded Python may

@@ -442,8 +442,9 @@ Outcome Recorder::next_element(Operand iterator, Operand* out, PyObject** stop_v
     if (method != nullptr && PyFunction_Check(method)) {
       ModeScope mode(*this, ResumeMode::Never);
       Outcome outcome = call_special(names().next, iterator, {}, out, &found);
-      if (outcome == Outcome::Raised && PyErr_ExceptionMatches(PyExc_StopIteration) && active_ &&
-          exception_is_recorded_) {
+      if (outcome == Outcome::Raised && PyErr_ExceptionMatches(PyExc_StopIteration)) {
+        // The end of the iteration, recorded or not.
+        if (active_ && !exception_is_recorded_) lose("an iterator that raised");
         clear_stop(stop_value);
         exception_is_recorded_ = false;
         *out = {};

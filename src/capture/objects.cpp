@@ -101,6 +101,7 @@ HeapObject* Recorder::instance_dict_of(Operand o, PyObject** dict) {
     owner->instance_dict->is_dirty = owner->is_dirty;
     owner->instance_dict->copied_from = owner->copied_from;
     owner->instance_dict->copied_dict = owner->copied_dict;
+    owner->instance_dict->copied_items = owner->copied_items;
   } else {
     owner->instance_dict = heap_of({live, id});
     if (is_new && owner->instance_dict != nullptr) note_dict_written(live, owner->instance_dict);
@@ -157,7 +158,7 @@ Outcome Recorder::read_dict(PyObject* dict, HeapObject* object, Operand key, Ope
     return Outcome::Done;
   }
   if (by_identity && key.id < 0) return stop("a tensor of unknown origin as dict key");
-  if (object->copied_from != nullptr && read_copied_item(object, key, canonical, live, out)) return Outcome::Done;
+  if (read_copied_item(object, key, canonical, live, out)) return Outcome::Done;
   if (!active_) return Outcome::Stop;
   force_late_ = object->is_dirty;
   ValueId id = by_identity ? emit(NodeKind::DictItemByIdentity, {object->id, key.id})
@@ -171,7 +172,32 @@ Outcome Recorder::read_dict(PyObject* dict, HeapObject* object, Operand key, Ope
   return Outcome::Done;
 }
 
+void Recorder::note_copy(HeapObject* copy, HeapObject* original, PyObject* dict) {
+  if (!original->is_created) {
+    copy->copied_from = original;
+    copy->copied_dict = dict;
+    return;
+  }
+  refresh_dict(dict, original);
+  auto copied = std::make_shared<CopiedItems>();
+  for (const KeyMap::Item& item : original->items.items()) {
+    PyObject* value = item.id < 0 ? nullptr : PyDict_GetItemWithError(dict, item.key);
+    if (value == nullptr || !can_be_constant(value)) continue;
+    copied->items.push_back({item.key, Py_NewRef(value), item.id});
+  }
+  copy->copied_items = std::move(copied);
+}
+
 bool Recorder::read_copied_item(HeapObject* object, Operand key, PyObject* canonical, PyObject* live, Operand* out) {
+  if (object->copied_items != nullptr) {
+    for (const CopiedItems::Item& item : object->copied_items->items) {
+      if (item.key != canonical || item.value != live) continue;
+      object->items.set(canonical, item.id);
+      *out = {live, item.id};
+      return true;
+    }
+  }
+  if (object->copied_from == nullptr) return false;
   if (object->copied_from->is_effect_target) return false;  // the original has changed since
   PyObject* original = PyDict_GetItemWithError(object->copied_dict, key.object);
   if ((original == nullptr) != (live == nullptr)) return false;

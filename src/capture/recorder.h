@@ -178,6 +178,7 @@ class Recorder {
   HeapObject* instance_dict_of(Operand o, PyObject** dict);
   /// Reads `dict[key]`; out->object nullptr: absent (a fact). The result is borrowed.
   Outcome read_dict(PyObject* dict, HeapObject* object, Operand key, Operand* out);
+  void note_copy(HeapObject* copy, HeapObject* original, PyObject* dict);
   bool read_copied_item(HeapObject* object, Operand key, PyObject* canonical, PyObject* live, Operand* out);
   Outcome write_dict(Operand dict, Operand key, Operand value);
   Outcome remove_from_dict(Operand dict, Operand key);
@@ -206,6 +207,8 @@ class Recorder {
   // ---- attributes.cpp
   Outcome get_attribute(Operand o, PyObject* name, Operand* out, Operand* self, bool use_hooks = true);
   Outcome note_missing(PyObject* object, PyObject* name);
+  Outcome or_fallback(Outcome outcome, Operand o, PyObject* name, Operand* out);
+  Outcome bind_for(PyObject* descriptor, Operand o, Operand* out, Operand* self, bool* handled, bool use_hooks);
   Outcome get_module_attribute(Operand o, PyObject* name, Operand* out);
   Outcome get_type_attribute(Operand o, PyObject* name, Operand* out);
   Outcome read_class_item(PyTypeObject* type, PyObject* name, Operand* out);

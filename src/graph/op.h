@@ -1,5 +1,6 @@
 // Operations of the graph by id. The rows of ops.def are the known ones; any other name is interned by the graph's
-// Context and is "extern": no rule, no family, everything about it comes with the node (its mut mask).
+// Context and is "extern": no rule, no family, everything about it comes with the node (its mut mask). Only whether it
+// draws random numbers is part of its id.
 //
 // A name is torch's: "aten::add.Tensor", without the dot when the overload has no name. Nodes carry all arguments of
 // the schema, in its order, defaults included. Two namespaces are ours: "scalar::" computes on Python numbers, "rng::"
@@ -26,6 +27,9 @@ enum class OpId : std::uint32_t {
 constexpr std::uint32_t kKnownOpCount = static_cast<std::uint32_t>(OpId::kKnownCount);
 
 constexpr bool is_known(OpId op) { return op < OpId::kKnownCount; }
+
+// The bit of extern ops that draw from a generator.
+constexpr std::uint32_t kRandomExternBit = std::uint32_t{1} << 31;
 
 enum class OpFamily : std::uint8_t {
 #define X(name, text, doc) name,
@@ -58,7 +62,7 @@ struct OpInfo {
   InferRule rule;  // ask_host: there is none
 };
 
-// The row of a known op; for an extern one a row with family Unknown and nothing else.
+// The row of a known op; for an extern one a row with family Unknown and nothing but kRandom where that is so.
 REPRISE_EXPORT const OpInfo& get_op_info(OpId op);
 REPRISE_EXPORT std::optional<OpId> find_known_op(std::string_view name);
 

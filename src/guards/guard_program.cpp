@@ -277,6 +277,8 @@ bool GuardProgram::find_varying(PyObject* const* args, std::vector<Varying>* fou
       }
       continue;
     }
+    // A branch on sizes that are open already goes another way because of those that are not: it is asked again.
+    if (code_.trace->values[id].varies) continue;
     const host::TensorMeta* meta = op.fact() == FactKind::TensorMeta ? code_.trace->tensor_metas[op.n].get() : nullptr;
     if (meta == nullptr || !host::check_tensor_header(*meta, value)) return false;
     const std::span<const int64_t> sizes = host::tensor_sizes(value), recorded = meta->sizes();

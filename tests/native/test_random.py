@@ -89,3 +89,34 @@ def test_numbers_are_drawn_by_our_code_where_pytorch_draws_them_one_by_one():
     draws = [((twin.getrandbits(32) & 0x1FFFFF) << 32 | twin.getrandbits(32)) * 2.0**-53 for _ in range(700)]
     eager = torch.empty(700).bernoulli_(0.3)
     assert _C.draws_many_at_a_time() == (eager.tolist() == [float(draw < 0.3) for draw in draws])
+
+
+@torch.library.custom_op("reprise_tests::noise", mutates_args=())
+def noise(x: torch.Tensor) -> torch.Tensor:
+    """Draws, and has no tag that says so."""
+    return torch.rand_like(x)
+
+
+@noise.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        torch._standard_gamma,
+        torch._sample_dirichlet,
+        torch.poisson,
+        lambda x: torch.binomial(x.round(), x * 0 + 0.3),
+        lambda x: F.rrelu(x - 2, training=True),
+        noise,
+    ],
+)
+def test_operators_without_a_row_that_draw(draw):
+    def program(x):
+        y = x * 2
+        draw(y)  # nobody needs it, but it moves the generator
+        return draw(y) - draw(y), torch.rand(3) + 1
+
+    check(program, torch.rand(4, 3) + 0.5)

@@ -524,3 +524,111 @@ def test_attribute_errors_say_of_what_and_which():
         with pytest.raises(AttributeError) as info:
             tested(torch.ones(2), o)
         assert info.value.name == "bar" and info.value.obj is o
+
+
+class Quiet:
+    """A context manager that does nothing. What is raised inside of it ends a recording."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        return None
+
+
+class Batches:
+    """As a data loader: its end comes through `with` and `finally`, where it is not recorded."""
+
+    def __init__(self, n, how):
+        self.source, self.how, self.asked = iter(range(n)), how, 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.how == "with":
+            with Quiet():
+                return next(self.source)
+        if self.how == "finally":
+            try:
+                return next(self.source)
+            finally:
+                self.asked += 1
+        if self.how == "print":
+            print("asked")
+            return next(self.source)
+        try:
+            return next(self.source)
+        except StopIteration as e:
+            raise StopIteration(5) from e
+
+
+@pytest.mark.parametrize("how", ["with", "finally", "print", "again"])
+def test_the_end_of_an_iterator_that_is_not_recorded_ends_the_loop(how):
+    def f(x):
+        batches = Batches(3, how)
+        for k in batches:
+            x = x * 2 + k
+        a, b = Batches(2, how)
+        pairs = list(zip(Batches(2, how), Batches(3, how), strict=False))
+        return x, a, b, pairs, [k for k in Batches(3, how)], next(Batches(0, how), 7), batches.asked
+
+    check_function(f, vectors(4))
+
+
+class Computed:
+    """Attributes whose own code raises an AttributeError, in ways that end a recording, and what stands in for them."""
+
+    @property
+    def left(self):
+        with Quiet():
+            raise AttributeError("left")
+
+    @property
+    def printed(self):
+        print("printed")
+        y = self.x * 2
+        print(float(y.sum()))
+        raise AttributeError("printed")
+
+    @property
+    def by_data(self):
+        y = self.x * 2
+        if float(y.sum()) > 1:
+            raise AttributeError("by_data")
+        return y
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return name + "!"
+
+
+class Hooked(Computed):
+    def __getattribute__(self, name):
+        if name.startswith("z"):
+            with Quiet():
+                raise AttributeError(name)
+        return super().__getattribute__(name)
+
+
+class Descriptor:
+    def __get__(self, instance, owner):
+        with Quiet():
+            raise AttributeError("described")
+
+
+class Described(Computed):
+    described = Descriptor()
+
+
+@pytest.mark.parametrize("name", ["left", "printed", "by_data", "zero", "described"])
+@pytest.mark.parametrize("make", [Computed, Hooked, Described])
+def test_getattr_stands_in_for_an_attribute_error_that_is_not_recorded(make, name):
+    def f(x):
+        o = make()
+        o.x = x
+        y = x + 1
+        return getattr(o, name), y * 2, getattr(o, name, 3), hasattr(o, name)
+
+    check_function(f, vectors(6))

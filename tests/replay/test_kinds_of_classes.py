@@ -269,6 +269,25 @@ def test_copies_of_objects_that_hold_tensors():
     check_function(f, vectors(4))
 
 
+def test_copies_of_objects_made_in_the_call_that_change_or_die_afterwards():
+    class Config:
+        def __init__(self, k):
+            self.k, self.name = k, "a"
+
+    def f(x, n):
+        changed = Config(2)
+        before = copy.copy(changed)
+        changed.k = n  # 2 while it is recorded
+        kept = Config(n)
+        kept = copy.deepcopy(kept)
+        others = [Config(i) for i in range(20)]  # where the original was
+        if kept.name == "a" and copy.copy(kept).k == kept.k:
+            x = x * before.k
+        return x + kept.k, before.k, before.name, len(others)
+
+    check_function(f, [call(rnd(i, 3), n) for i, n in enumerate([2, 2, 3, 4, 2])])
+
+
 def test_generic_classes_and_class_getitem():
     T = typing.TypeVar("T")
 

@@ -267,6 +267,19 @@ def test_a_cache_that_grows():
     check(make, [call(rnd(i, 2, 3 if i == 0 else 1, 4)) for i in range(12)], promise={"recordings": at_most(5)})
 
 
+def test_a_size_that_varies_beside_one_that_is_open_already():
+    def f(cache, mask):
+        if mask is None:  # as without padding: only the cache grows
+            return cache * 2
+        if cache.shape[0] + 1 - mask.shape[0] > 0:
+            mask = torch.cat([mask, mask[:1]])
+        return torch.cat([cache, cache[:1]]) * mask
+
+    calls = [call(rnd(n, n, 3), None) for n in (3, 4, 5)]
+    calls += [call(rnd(n, n, 3), rnd(n, n + 1, 1)) for n in (5, 6, 7, 8, 9, 10)]
+    check_function(f, calls, promise={"recordings": 4, "exits": 0})
+
+
 def test_batch_norm_and_convolutions():
     def make():
         return nn.Sequential(

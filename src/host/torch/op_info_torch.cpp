@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <mutex>
@@ -21,6 +22,17 @@ constexpr HiddenMutation kHiddenMutations[] = {
 // Names of operators that draw random numbers contain one of these; their backward formulas do not draw.
 constexpr std::string_view kRandomWords[] = {"bernoulli",   "rand",      "normal", "uniform", "dropout", "multinomial",
                                              "exponential", "geometric", "cauchy", "poisson", "rrelu",   "binomial"};
+
+// Namespaces whose operators draw only where their name or their tag says so. Whoever registers an operator elsewhere
+// need not tag it, so any of those may draw.
+constexpr std::string_view kTaggedNamespaces[] = {"aten", "prims", "prim", "quantized", "mkldnn", "torchvision"};
+
+bool may_draw(const c10::OperatorHandle& handle) {
+  if (handle.hasTag(at::Tag::nondeterministic_seeded)) return true;
+  const std::string_view name = handle.operator_name().name;
+  const std::string_view space = name.substr(0, name.find("::"));
+  return std::ranges::find(kTaggedNamespaces, space) == std::end(kTaggedNamespaces);
+}
 
 OpArgKind kind_of(const c10::Type& type) {
   switch (type.kind()) {
@@ -157,6 +169,7 @@ const OpEntry* entry_of(const c10::OperatorHandle& handle) {
     read_arguments(handle.schema(), *entry);
     read_returns(handle.schema(), *entry);
     read_name(*entry);
+    entry->is_random |= may_draw(handle);
   }
   slot = {schema, entry.get()};
   return entry.get();
