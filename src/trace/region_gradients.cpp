@@ -33,9 +33,7 @@ RegionGradients::RegionGradients(const Trace& trace, const Liveness& liveness, c
 
 bool RegionGradients::is_backward(ValueId id) const {
   if (trace_.values[id].kind != NodeKind::TensorCall) return false;
-  PyObject* callable = plan_.constants[trace_.operands(id)[0]];
-  if (callable == nullptr) return false;
-  const host::TorchCallable kind = host::classify_torch_callable(callable);
+  const host::TorchCallable kind = host::classify_torch_callable(plan_.constants[trace_.operands(id)[0]]);
   return kind.is_torch && kind.kind == host::TorchCallableKind::Backward;
 }
 
@@ -118,9 +116,7 @@ bool RegionGradients::writes_data(ValueId id) const {
       return value.n >= kFirstInPlace;
     case NodeKind::TensorCall:
     case NodeKind::SyncCall: {
-      PyObject* callable = plan_.constants[trace_.operands(id)[0]];
-      const host::TorchCallable kind =
-          callable != nullptr ? host::classify_torch_callable(callable) : host::TorchCallable();
+      const host::TorchCallable kind = host::classify_torch_callable(plan_.constants[trace_.operands(id)[0]]);
       if (!kind.is_torch || kind.kind == host::TorchCallableKind::Foreign) return true;
       const std::string_view name = kind.name;
       if (name.ends_with("requires_grad_") || name.ends_with("__")) return false;

@@ -564,3 +564,17 @@ def test_a_wrapper_reads_the_code_of_what_it_wraps():
 
     check(make, [call(rnd(i, 3), i) for i in (1, 1, 1, 4, 1, 1)])
     check(make, [call(rnd(i, 3), 1) for i in range(3)], promise=ONE_ENTRY)
+
+
+def test_a_frame_is_asked_for_its_line_when_it_is_there():
+    """Code behind the call that gave the frame is entered with the frame where that call was."""
+    import sys
+
+    def f(x):
+        frame = sys._getframe()
+        y = x + frame.f_lineno - frame.f_code.co_firstlineno
+        first = frame.f_lineno
+        y = y * 2
+        return y, frame.f_lineno - first, frame.f_code.co_name, frame.f_globals is globals()
+
+    check_function(f, vectors(4))
