@@ -750,6 +750,20 @@ MODEL(setitem) {
   return outcome;
 }
 
+MODEL(delitem) {
+  NO_KEYWORDS(2, 2)
+  Outcome outcome = delete_item(*top_, args[0], args[1]);
+  if (outcome == Outcome::Done) *out = constant(Py_None);
+  return outcome;
+}
+
+MODEL(binary_operator) {
+  NO_KEYWORDS(2, 2)
+  const int op = find_binary_operator(callable.object);
+  if (op < 0) return call_opaque(callable);
+  return binary(*top_, op, args[0], args[1], out);
+}
+
 MODEL(contains) {
   NO_KEYWORDS(2, 2)
   PAST_OVERRIDE(contains, base_contains)

@@ -360,6 +360,8 @@ class Recorder {
   Outcome ask_class(Operand o, Operand classes, PyObject* name, bool* answer);
   Outcome compare_special(int op, Operand l, Operand r, Operand* out, bool* found);
   Outcome call_special(PyObject* name, Operand self, std::span<const Operand> args, Operand* out, bool* found);
+  /// The operator that a function of the module operator stands for, or -1.
+  static int find_binary_operator(PyObject* function);
   Outcome binary_special(int op, Operand l, Operand r, Operand* out, bool* found);
 
   // ---- snapshots.cpp
