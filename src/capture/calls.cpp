@@ -565,7 +565,7 @@ Outcome Recorder::call_ex(Act&, Operand callable, Operand args, Operand kwargs, 
     if (!ok) return stop("a double star argument of unknown contents");
   }
   std::vector<Operand> all;
-  Outcome outcome = all_elements(args, &all);
+  Outcome outcome = all_elements(args, &all, true);
   if (outcome != Outcome::Done) return outcome;
   size_t owned = all.size();
   PyObject* kwnames = nullptr;

@@ -343,7 +343,9 @@ class Recorder {
   Outcome next_of_builtin(Operand iterator, bool has_next, Operand* out);
   Outcome next_of_filter(Operand iterator, const IteratorState& state, Operand* out, PyObject** stop_value);
   Outcome make_source(Operand iterable, Operand* out);
-  Outcome all_elements(Operand iterable, std::vector<Operand>* out);
+  /// asks_length: the callable asks the iterable for its length, as list() does; its class may do something then.
+  Outcome all_elements(Operand iterable, std::vector<Operand>* out, bool asks_length = false);
+  Outcome ask_length(Operand o);
   /// Taking all elements of it once more gives the same ones and runs no code of the program's.
   static bool can_be_iterated_again(PyObject* iterable);
   Operand new_iterator(PyObject* stolen, std::span<const ValueId> sources, PyObject* type,
