@@ -86,6 +86,7 @@ struct RegionTrace {
   std::vector<uint8_t> output_is_leaf;        // made by the callables: nothing flows back from it
   bool makes_subclass = false;  // an output that is no input was of a subclass (Parameter); code gives plain tensors
   std::vector<uint8_t> output_requires_grad;  // of each of Graph::outputs
+  std::vector<uint32_t> output_version;       // of each of Graph::outputs
   std::vector<DifferentiableResult> differentiable;
   std::vector<graph::ValueId> tangents;  // of each differentiable result; invalid: undefined
   std::vector<uint32_t> version_bumps;   // of each input: how often eager bumps its version

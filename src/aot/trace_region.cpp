@@ -207,6 +207,7 @@ class RegionTracer {
       tensors.push_back({output, traced.value, traced.storage, traced.requires_grad});
       trace_.output_requires_grad.push_back(traced.requires_grad);
       trace_.output_is_leaf.push_back(traced.is_leaf);
+      trace_.output_version.push_back(traced.version);
     }
     std::vector<OutputTensor> inputs;
     for (PyObject* input : std::span(input_objects_.objects).first(tensor_count_)) {

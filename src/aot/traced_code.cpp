@@ -238,6 +238,7 @@ class TracedCodeImpl final : public TracedCode {
       made.index = output.index;
       made.requires_grad = trace_.output_requires_grad[i] != 0;
       made.is_leaf = trace_.output_is_leaf[i] != 0;
+      made.version = trace_.output_version[i];
       made.result = result++;
       if (output.kind != OutputKind::None && output.kind != OutputKind::SameOutput) {
         const host::TraceValueMeta meta = to_host_meta(output.meta);

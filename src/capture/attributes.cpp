@@ -211,6 +211,14 @@ Py_ssize_t find_field(PyObject* descriptor, PyObject* o) {
   return index < PyTuple_GET_SIZE(o) ? index : -1;
 }
 
+/// Whether it is a field of a frame that changes as the frame goes on: an entry has no frame that could tell.
+bool moves_with_frame(PyObject* descriptor, PyObject* o) {
+  if (!PyFrame_Check(o)) return false;
+  for (const char* fixed : {"f_code", "f_globals", "f_builtins"})
+    if (PyUnicode_CompareWithASCIIString(PyDescr_NAME(descriptor), fixed) == 0) return false;
+  return true;
+}
+
 }  // namespace
 
 Outcome Recorder::read_slot(PyObject* descriptor, Operand o, Operand* out) {
@@ -245,6 +253,7 @@ Outcome Recorder::read_slot(PyObject* descriptor, Operand o, Operand* out) {
     *out = new_constant(fixed);
     return Outcome::Done;
   }
+  if (moves_with_frame(descriptor, o.object)) return stop("a field of a frame that runs");
   if (!check_effects(object)) return Outcome::Stop;
   PyObject* value =
       Py_TYPE(descriptor)->tp_descr_get(descriptor, o.object, reinterpret_cast<PyObject*>(Py_TYPE(o.object)));

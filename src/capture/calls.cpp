@@ -417,9 +417,14 @@ Outcome Recorder::call_c(Operand callable, const Operand* args, int n, PyObject*
     case CallPolicy::Fresh:
       return call_fresh(callable, args, n, kwnames, out);
     case CallPolicy::StateRead: {
+      // Of the thread or the process: asked again by the guards.
+      if (n != 0 || kwnames != nullptr) return call_opaque(callable);
       PyObject* result = call_live(callable.object, args, n, kwnames);
       if (result == nullptr) return Outcome::Raised;
-      *out = new_constant(result);
+      force_late_ = had_callbacks_;
+      *out = {result, emit(NodeKind::Call, {callable.id})};
+      force_late_ = false;
+      if (!make_constant(*out)) lose("what " + callable_name(callable.object) + " gives");
       return Outcome::Done;
     }
     case CallPolicy::Unknown:
@@ -559,7 +564,7 @@ Outcome Recorder::call_ex(Act&, Operand callable, Operand args, Operand kwargs, 
     if (!ok) return stop("a double star argument of unknown contents");
   }
   std::vector<Operand> all;
-  Outcome outcome = all_elements(args, &all);
+  Outcome outcome = all_elements(args, &all, true);
   if (outcome != Outcome::Done) return outcome;
   size_t owned = all.size();
   PyObject* kwnames = nullptr;

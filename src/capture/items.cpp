@@ -295,8 +295,15 @@ Outcome Recorder::get_slice(Operand c, Operand k, Operand* out) {
 Outcome Recorder::get_item(Act& act, Operand c, Operand k, Operand* out) {
   PyObject* o = c.object;
   auto run = [&]() -> PyObject* {
-    CCall bracket(*this);
-    return PyObject_GetItem(o, k.object);
+    PyObject* result;
+    bool saw_callback;
+    {
+      CCall bracket(*this);
+      result = PyObject_GetItem(o, k.object);
+      saw_callback = bracket.saw_callback();
+    }
+    if (saw_callback) forget_after_callback();  // __index__, __torch_function__
+    return result;
   };
   auto raised = [&] {
     lose("a subscription that raised");
@@ -430,12 +437,20 @@ Outcome Recorder::set_item(Act&, Operand c, Operand k, Operand v) {
     bool is_number_value = is_number(v.object);
     if (is_number_value ? !know_type(v) : !prepare_torch_argument(v, true)) return stop("a tensor item store");
     const ValueId index = fix_lists(k);
-    if (run() < 0) {
+    int status;
+    bool saw_callback;
+    {
+      CCall bracket(*this);
+      status = PyObject_SetItem(c.object, k.object, v.object);
+      saw_callback = bracket.saw_callback();
+    }
+    if (status < 0) {
       lose("a tensor item store that raised");
       return Outcome::Raised;
     }
     emit(NodeKind::TensorSetItem, {c.id, index, v.id});
     note_written(c.object);
+    if (saw_callback) forget_after_callback();
     return Outcome::Done;
   }
   if (is_of_numpy(c.object)) {

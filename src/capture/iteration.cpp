@@ -4,6 +4,7 @@
 #include "capture/names.h"
 #include "capture/recorder.h"
 #include "capture/type_names.h"
+#include "host/cpython/class_lookup.h"
 #include "host/torch/tensor.h"
 
 namespace reprise::capture {
@@ -11,6 +12,17 @@ namespace reprise::capture {
 namespace {
 
 constexpr Py_ssize_t kError = -1, kUnknown = -2;
+
+/// The name under which its class says in Python how long it is, or nullptr. PyTorch's tensors only look at their
+/// sizes.
+PyObject* find_length_method(PyObject* o) {
+  if (host::is_tensor(o)) return nullptr;
+  for (PyObject* name : {names().len, names().length_hint}) {
+    PyObject* found = host::find_in_class(Py_TYPE(o), name);
+    if (found != nullptr) return PyFunction_Check(found) ? name : nullptr;
+  }
+  return nullptr;
+}
 
 enum class LeftBy : uint8_t { Hint, HintOrRest, Rest, Source, Sources, Unknown };
 
@@ -586,9 +598,37 @@ bool Recorder::can_be_iterated_again(PyObject* iterable) {
   return !PyIter_Check(iterable) && (Py_TYPE(iterable)->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0;
 }
 
-Outcome Recorder::all_elements(Operand iterable, std::vector<Operand>* out) {
+// list(x) and the like ask how many there are once they have an iterator. The answer is a hint; asking may have
+// effects.
+Outcome Recorder::ask_length(Operand o) {
+  PyObject* name = find_length_method(o.object);
+  Operand answer;
+  bool found = false;
+  Outcome outcome = active_ ? call_special(name, o, {}, &answer, &found) : Outcome::Stop;
+  if (outcome == Outcome::Stop) {
+    CCall bracket(*this);
+    return PyObject_LengthHint(o.object, 0) < 0 ? Outcome::Raised : Outcome::Done;
+  }
+  if (outcome == Outcome::Raised) {
+    lose("a length that raised");
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) return outcome;
+    PyErr_Clear();
+    return Outcome::Done;
+  }
+  int overflow = 0;
+  const bool is_negative =
+      PyLong_Check(answer.object) && PyLong_AsLongLongAndOverflow(answer.object, &overflow) < 0 && overflow <= 0;
+  Py_DECREF(answer.object);
+  if (!is_negative) return outcome;
+  lose("a length below 0");
+  PyErr_Format(PyExc_ValueError, "%U() should return >= 0", name);
+  return Outcome::Raised;
+}
+
+Outcome Recorder::all_elements(Operand iterable, std::vector<Operand>* out, bool asks_length) {
   PyObject* x = iterable.object;
-  if (active_ && (PyTuple_Check(x) || PyList_CheckExact(x)) &&
+  asks_length = asks_length && find_length_method(x) != nullptr;
+  if (active_ && !asks_length && (PyTuple_Check(x) || PyList_CheckExact(x)) &&
       Py_TYPE(x)->tp_iter == (PyTuple_Check(x) ? PyTuple_Type.tp_iter : PyList_Type.tp_iter)) {
     std::vector<ValueId> ids;
     if (!element_ids(iterable, &ids)) return stop("a sequence of unknown contents");
@@ -599,11 +639,12 @@ Outcome Recorder::all_elements(Operand iterable, std::vector<Operand>* out) {
   Operand iterator;
   Outcome outcome = make_iterator(iterable, &iterator);
   if (outcome != Outcome::Done) return outcome;
-  for (;;) {
+  if (asks_length) outcome = ask_length(iterable);
+  while (outcome == Outcome::Done) {
     Operand element;
     outcome = next_element(iterator, &element);
     if (outcome == Outcome::Stop) {
-      if (out->empty() && can_be_iterated_again(x)) break;
+      if (!asks_length && out->empty() && can_be_iterated_again(x)) break;
       outcome = next_element(iterator, &element);  // the recording has ended: go on unrecorded
     }
     if (outcome != Outcome::Done || element.object == nullptr) break;

@@ -438,7 +438,7 @@ MODEL(sorted) {
   const int is_reversed = reverse.object != nullptr ? PyObject_IsTrue(reverse.object) : 0;
   std::vector<Operand> elements, sorted;
   ModeScope mode(*this, ResumeMode::Never);
-  Outcome outcome = all_elements(args[0], &elements);
+  Outcome outcome = all_elements(args[0], &elements, true);
   if (outcome != Outcome::Done) return outcome;
   outcome = sort_elements(&elements, key, is_reversed > 0, &sorted);
   if (outcome != Outcome::Done) return outcome;
@@ -682,7 +682,7 @@ MODEL(str_join) {
   std::vector<Operand> elements;
   {
     ModeScope mode(*this, ResumeMode::Never);
-    Outcome outcome = all_elements(args[1], &elements);
+    Outcome outcome = all_elements(args[1], &elements, true);
     if (outcome != Outcome::Done) return outcome;
   }
   PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(elements.size()));
@@ -748,6 +748,20 @@ MODEL(setitem) {
   Outcome outcome = set_item(*top_, args[0], args[1], args[2]);
   if (outcome == Outcome::Done) *out = constant(Py_None);
   return outcome;
+}
+
+MODEL(delitem) {
+  NO_KEYWORDS(2, 2)
+  Outcome outcome = delete_item(*top_, args[0], args[1]);
+  if (outcome == Outcome::Done) *out = constant(Py_None);
+  return outcome;
+}
+
+MODEL(binary_operator) {
+  NO_KEYWORDS(2, 2)
+  const int op = find_binary_operator(callable.object);
+  if (op < 0) return call_opaque(callable);
+  return binary(*top_, op, args[0], args[1], out);
 }
 
 MODEL(contains) {

@@ -658,7 +658,7 @@ Outcome Recorder::list_extend(Act& act, Operand list, Operand iterable) {
   std::vector<Operand> elements;
   {
     ModeScope mode(*this, ResumeMode::Never);
-    Outcome outcome = all_elements(iterable, &elements);
+    Outcome outcome = all_elements(iterable, &elements, true);
     if (outcome != Outcome::Done) return outcome;
   }
   Outcome outcome = Outcome::Done;

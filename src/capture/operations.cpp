@@ -1,5 +1,8 @@
 // Unary and binary operators, comparisons, truth, identity and strings.
+#include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <string_view>
 
 #include "capture/models_impl.h"
 #include "capture/names.h"
@@ -175,6 +178,12 @@ Outcome Recorder::binary_special(int op, Operand l, Operand r, Operand* out, boo
   PyErr_Format(PyExc_TypeError, "unsupported operand type(s) for %.100s: '%.100s' and '%.100s'", sign.c_str(),
                Py_TYPE(l.object)->tp_name, Py_TYPE(r.object)->tp_name);
   return Outcome::Raised;
+}
+
+int Recorder::find_binary_operator(PyObject* function) {
+  const std::string_view name = reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name;
+  const auto* const found = std::find(std::begin(kOperatorNames), std::end(kOperatorNames), name);
+  return found != std::end(kOperatorNames) ? static_cast<int>(found - std::begin(kOperatorNames)) : -1;
 }
 
 // Enum members that are strings or numbers become constants, and the operands of the node their values, which guards

@@ -347,7 +347,9 @@ class Recorder {
   Outcome next_of_builtin(Operand iterator, bool has_next, Operand* out);
   Outcome next_of_filter(Operand iterator, const IteratorState& state, Operand* out, PyObject** stop_value);
   Outcome make_source(Operand iterable, Operand* out);
-  Outcome all_elements(Operand iterable, std::vector<Operand>* out);
+  /// asks_length: the callable asks the iterable for its length, as list() does; its class may do something then.
+  Outcome all_elements(Operand iterable, std::vector<Operand>* out, bool asks_length = false);
+  Outcome ask_length(Operand o);
   /// Taking all elements of it once more gives the same ones and runs no code of the program's.
   static bool can_be_iterated_again(PyObject* iterable);
   Operand new_iterator(PyObject* stolen, std::span<const ValueId> sources, PyObject* type,
@@ -364,6 +366,8 @@ class Recorder {
   Outcome ask_class(Operand o, Operand classes, PyObject* name, bool* answer);
   Outcome compare_special(int op, Operand l, Operand r, Operand* out, bool* found);
   Outcome call_special(PyObject* name, Operand self, std::span<const Operand> args, Operand* out, bool* found);
+  /// The operator that a function of the module operator stands for, or -1.
+  static int find_binary_operator(PyObject* function);
   Outcome binary_special(int op, Operand l, Operand r, Operand* out, bool* found);
 
   // ---- snapshots.cpp

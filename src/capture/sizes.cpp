@@ -183,9 +183,7 @@ bool Recorder::may_be_resized(Operand tensor) const {
 bool Recorder::may_be_another(Operand tensor) const {
   const auto is_same_or_new = [&](ValueId id) {
     if (id < 0 || trace_->values[id].kind != NodeKind::TensorCall || !trace_->values[id].varies) return false;
-    PyObject* callable = trace_->values[trace_->operands(id)[0]].object;
-    const host::TorchCallable info =
-        callable != nullptr ? host::classify_torch_callable(callable) : host::TorchCallable();
+    const host::TorchCallable info = host::classify_torch_callable(trace_->values[trace_->operands(id)[0]].object);
     return info.is_torch && info.name != nullptr && std::string_view(info.name).ends_with(".contiguous");
   };
   if (is_same_or_new(tensor.id)) return true;

@@ -161,7 +161,7 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     std::vector<Operand> elements;
     if (n == 1) {
       ModeScope mode(*this, ResumeMode::Never);
-      Outcome outcome = all_elements(args[0], &elements);
+      Outcome outcome = all_elements(args[0], &elements, true);
       if (outcome != Outcome::Done) return outcome;
     }
     Py_ssize_t count = static_cast<Py_ssize_t>(elements.size());

@@ -288,6 +288,7 @@ bool is_constant_operation(NodeKind kind, PyObject* const* operands, size_t coun
   if (kind == NodeKind::Identical || kind == NodeKind::Distinct || kind == NodeKind::Tuple || kind == NodeKind::Slice)
     return true;
   if (kind == NodeKind::TensorSize) return false;
+  if (kind == NodeKind::Call && count == 1) return false;  // asks the process or the thread: getpid()
   bool may_change = false;
   for (size_t i = 0; i < count; i++) {
     if (kind == NodeKind::Call && i == 0) continue;

@@ -34,9 +34,7 @@ RegionGradients::RegionGradients(const Trace& trace, const Liveness& liveness, c
 
 bool RegionGradients::is_backward(ValueId id) const {
   if (trace_.values[id].kind != NodeKind::TensorCall) return false;
-  PyObject* callable = plan_.constants[trace_.operands(id)[0]];
-  if (callable == nullptr) return false;
-  const host::TorchCallable kind = host::classify_torch_callable(callable);
+  const host::TorchCallable kind = host::classify_torch_callable(plan_.constants[trace_.operands(id)[0]]);
   return kind.is_torch && kind.kind == host::TorchCallableKind::Backward;
 }
 
@@ -144,8 +142,7 @@ bool RegionGradients::writes_data(ValueId id) const {
     case NodeKind::TensorCall:
     case NodeKind::SyncCall: {
       PyObject* callable = plan_.constants[trace_.operands(id)[0]];
-      if (callable == nullptr) return true;
-      if (RegionFacts::reads_number(callable)) return false;
+      if (callable != nullptr && RegionFacts::reads_number(callable)) return false;
       const host::TorchCallable kind = host::classify_torch_callable(callable);
       if (!kind.is_torch || kind.kind == host::TorchCallableKind::Foreign) return true;
       const std::string_view name = kind.name;

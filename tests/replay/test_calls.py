@@ -564,3 +564,47 @@ def test_a_wrapper_reads_the_code_of_what_it_wraps():
 
     check(make, [call(rnd(i, 3), i) for i in (1, 1, 1, 4, 1, 1)])
     check(make, [call(rnd(i, 3), 1) for i in range(3)], promise=ONE_ENTRY)
+
+
+def test_a_frame_is_asked_for_its_line_when_it_is_there():
+    """Code behind the call that gave the frame is entered with the frame where that call was."""
+    import sys
+
+    def f(x):
+        frame = sys._getframe()
+        y = x + frame.f_lineno - frame.f_code.co_firstlineno
+        first = frame.f_lineno
+        y = y * 2
+        return y, frame.f_lineno - first, frame.f_code.co_name, frame.f_globals is globals()
+
+    check_function(f, vectors(4))
+
+
+def test_functions_of_operator_write_as_the_signs_do():
+    def f(x, numbers, table, group):
+        same = operator.iadd(numbers, [9]) is numbers, operator.iconcat(numbers, [8]) is numbers
+        operator.delitem(numbers, 0)
+        operator.ior(table, {"k": 1})
+        operator.delitem(table, "a")
+        operator.isub(group, {1})
+        y = operator.iadd(x, 1)
+        total = functools.reduce(operator.add, [x, y, x * 2])
+        operator.call(numbers.append, 3)
+        return same, len(numbers), y is x, total, operator.add(numbers, [1]), operator.mul((1,), 2)
+
+    check_function(f, [call(rnd(i, 3), [i, 1], {"a": 1}, {1, 2}) for i in range(4)])
+
+
+def test_operators_by_name_are_recorded_as_signs():
+    class Vector:
+        def __init__(self, data):
+            self.data = data
+
+        def __add__(self, other):
+            return Vector(self.data + other.data)
+
+    def f(x, count):
+        both = operator.add(Vector(x), Vector(x * 2)).data
+        return operator.matmul(both, x), functools.reduce(operator.mul, [x, both, count]), operator.iadd([], [1])
+
+    check_function(f, [call(rnd(i, 3), 3) for i in range(4)], promise=ONE_ENTRY)

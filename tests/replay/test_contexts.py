@@ -344,3 +344,20 @@ def test_a_context_variable_is_read_without_recording_again():
     scale.reset(token)
     assert_same(tested(rnd(7, 3)), f(rnd(7, 3)), "behind the reset")
     assert reprise.explain(tested).report.counters["recordings"] == 1
+
+
+def test_a_device_is_the_default_inside_of_its_block():
+    def f(x, device, fails):
+        try:
+            with torch.device(device) as entered:
+                inside = torch.ones(2)
+                if fails:
+                    raise ValueError(str(inside.device))
+        except ValueError as e:
+            return str(e), torch.zeros(1).device
+        with torch.device("meta"), torch.device("cpu"):
+            nested = torch.arange(3)
+        return inside.device, nested, torch.ones(1), x + 1, entered
+
+    rows = [("cpu", 0), ("cpu", 0), ("meta", 0), ("cpu", 1), ("meta", 1), ("cpu", 0), ("meta", 0), ("meta", 1)]
+    check_function(f, [call(rnd(i, 3), device, fails) for i, (device, fails) in enumerate(rows)])

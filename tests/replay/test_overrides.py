@@ -562,3 +562,66 @@ def test_a_metaclass_initialises_the_classes_that_it_makes():
         return made.tag, made().value, list(log), x + 1
 
     check_function(f, vectors())
+
+
+class Counted:
+    """Every question is counted."""
+
+    def __init__(self, log):
+        self.log = log
+        self.asked = 0
+
+    def __iter__(self):
+        self.log.append("iter")
+        return iter([1.0, 2.0])
+
+    def __len__(self):
+        self.log.append("len")
+        return 2
+
+    def __index__(self):
+        self.asked += 1
+        return self.asked % 2
+
+
+class Hinted:
+    def __init__(self, log):
+        self.log = log
+
+    def __iter__(self):
+        self.log.append("iter")
+        return iter([1.0, 2.0])
+
+    def __length_hint__(self):
+        self.log.append("hint")
+        return 2
+
+
+class Endless(Counted):
+    def __len__(self):
+        self.log.append("len")
+        raise TypeError("no length")
+
+
+def test_containers_are_asked_for_their_length_where_lists_are_made():
+    def f(x, which):
+        log = []
+        box = which(log)
+        first, second = box
+        made = list(box), tuple(box), [*box], sorted(box), sum(box), (lambda *a: a)(*box)
+        grown = [0]
+        grown.extend(box)
+        grown += box
+        log.append(",".join(str(v) for v in box))
+        return x * first + second, made, grown, log, max(box), list(zip(box, box))
+
+    check_function(f, [call(rnd(i, 3), which) for which in (Counted, Hinted, Endless) for i in range(3)])
+
+
+def test_what_python_writes_inside_of_an_index_is_seen():
+    def f(x, box, numbers):
+        y = x * 2
+        y[box] = 5
+        return box.asked, [3, 4][box], box.asked, y.view(-1)[box:], box.asked, numbers[box], y[box], box.asked
+
+    check_function(f, [call(rnd(i, 3), Counted([]), [7, 8]) for i in range(4)])

@@ -229,3 +229,15 @@ def test_the_global_generator_of_numpy_is_drawn_from():
         return x + numpy.random.uniform(0, 1), numpy.random.permutation(3)[0] >= 0, numpy.random.rand()
 
     check_function(f, vectors(4), promise=ONE_ENTRY)
+
+
+def test_what_a_transform_made_is_called_behind_one_that_gave_several_values():
+    """The callable is known late, and what stands in front of its call is of data's sizes."""
+
+    def f(x, y):
+        mapped = torch.func.vmap(lambda a: a * y)(x)
+        value, back = torch.func.vjp(lambda a: a * y, x)
+        tangents = torch.func.jvp(lambda a: a.exp(), (x,), (y,))
+        return mapped, value, back(y), tangents
+
+    check_function(f, [call(rnd(i, 3), rnd(i + 9, 3)) for i in range(4)])

@@ -743,3 +743,24 @@ def test_state_that_in_place_operations_change_is_read_behind_them():
         return call(torch.ones(3).requires_grad_(i % 2 == 1).clone().mul_(i))
 
     check_function(f, [functools.partial(written, i) for i in range(5)])
+
+
+def test_what_the_program_made_and_wrote_has_its_version():
+    def f(x):
+        y = x * 2
+        y.add_(1)
+        view = y.view(-1)
+        view[1:].mul_(3)
+        z = torch.exp(x)
+        untouched = x + 1
+        return y, view, z, untouched, y._version, view._version, [t._version for t in (z, untouched)]
+
+    def g(x):
+        return [t._version for t in f(x)[:4]]
+
+    for grad in (False, True):
+        check_function(f, vectors(3, grad=grad), promise=ONE_ENTRY)
+        check_function(g, vectors(3, grad=grad))
+    tested = compiled(f)
+    for i in range(3):
+        assert [t._version for t in tested(rnd(i, 3))[:4]] == [2, 2, 0, 0]

@@ -1,6 +1,8 @@
 """Threads: several that compile and call one function, several models at once, and plain code beside recordings."""
 
 import concurrent.futures
+import gc
+import os
 import sys
 import threading
 
@@ -195,3 +197,44 @@ def test_a_finaliser_of_another_thread_may_call_compiled_code():
 
     together(work)
     assert log == [2.0] * (50 * THREADS)
+
+
+def test_what_is_of_the_thread_or_the_process_is_asked_again():
+    def f(x):
+        return x + 1, threading.get_ident(), gc.isenabled(), sys.getrecursionlimit(), threading.current_thread().name
+
+    tested = compiled(f)
+    x = torch.ones(2)
+
+    def compare(found):
+        found.append(f(x)[1:] == tested(x)[1:])
+
+    found = []
+    for _ in range(3):
+        compare(found)
+        thread = threading.Thread(target=compare, args=(found,))
+        thread.start()
+        thread.join()
+    gc.disable()
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit + 10)
+    try:
+        compare(found)
+    finally:
+        gc.enable()
+        sys.setrecursionlimit(limit)
+    compare(found)
+    assert found == [True] * 8
+
+
+def test_a_child_of_a_fork_has_its_own_number():
+    def f(x):
+        return x + 1, os.getpid()
+
+    tested = compiled(f)
+    for _ in range(3):
+        assert tested(torch.ones(2))[1] == os.getpid()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if tested(torch.ones(2))[1] == os.getpid() else 1)
+    assert os.waitpid(child, 0)[1] == 0

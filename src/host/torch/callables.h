@@ -31,7 +31,8 @@ struct TorchCallable {
 };
 
 /// Any object is allowed: builtins, method descriptors, slot wrappers, bound builtins, types of torch._C, operators of
-/// torch.ops. A bound builtin has the kind of the function that it binds.
+/// torch.ops. A bound builtin has the kind of the function that it binds. NULL (one that is known late) is none of
+/// torch's.
 TorchCallable classify_torch_callable(PyObject* callable);
 
 /// Do the sizes of the results of this call depend on data? `args` is in vectorcall form: `count` positional arguments,

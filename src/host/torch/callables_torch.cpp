@@ -421,7 +421,7 @@ const char* text_of(TensorAttributeKind kind) {
 }
 
 TorchCallable classify_torch_callable(PyObject* callable) {
-  Table* const table = find_table();
+  Table* const table = callable != nullptr ? find_table() : nullptr;
   TorchCallable found = table ? table->classify(callable) : TorchCallable{};
   // No stream is capturing as long as CUDA is not initialised, and that the state word tells.
   if (found.kind == Kind::Sync && !strcmp(found.name, "torch._C._cuda_isCurrentStreamCapturing") &&

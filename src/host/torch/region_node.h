@@ -31,6 +31,7 @@ struct RegionOutput {
   uint32_t index = 0;  // of the input or output
   bool requires_grad = false;
   bool is_leaf = false;  // of kind Value: with requires_grad, a new leaf
+  uint32_t version = 0;  // of kind Value: how often the callables wrote to it, or to a view of it
   int32_t result = -1;   // of kind Value: among the forward program's results
   // As eager's: of views, and of a Value, which may be computed with other strides.
   std::vector<int64_t> sizes;

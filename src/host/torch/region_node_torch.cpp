@@ -370,6 +370,7 @@ class RegionCall {
       if (output.kind != RegionOutputKind::Value) continue;
       outputs_[i] = with_strides(result(output.result), output.strides);
       if (output.is_leaf && output.requires_grad) outputs_[i].set_requires_grad(true);
+      if (output.version != 0) move_version(outputs_[i], output.version);
     }
     if (needs_node) {
       for (const RegionDifferentiable& differentiable : plan_.differentiable) {
@@ -402,6 +403,12 @@ class RegionCall {
       if (input.requires_grad()) return true;
     }
     return false;
+  }
+
+  // In front of saving, which takes the version that it finds for that of the values.
+  static void move_version(const at::Tensor& output, uint32_t version) {
+    if (output.is_inference()) return;
+    while (static_cast<uint32_t>(output._version()) < version) output.unsafeGetTensorImpl()->bump_version();
   }
 
   // The program wrote the input itself.
