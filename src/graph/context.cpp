@@ -7,11 +7,12 @@ namespace reprise::graph {
 Context::Context() = default;
 Context::~Context() = default;
 
-OpId Context::intern_op(std::string_view name) {
+OpId Context::intern_op(std::string_view name, bool is_random) {
   if (const auto known = find_known_op(name)) return *known;
   if (const auto found = extern_ids_.find(name); found != extern_ids_.end()) return found->second;
   const std::string_view kept = arena_.copy(name);
-  const OpId op = static_cast<OpId>(kKnownOpCount + static_cast<std::uint32_t>(extern_names_.size()));
+  const auto index = static_cast<std::uint32_t>(extern_names_.size());
+  const OpId op = static_cast<OpId>((kKnownOpCount + index) | (is_random ? kExternRandom : 0));
   extern_names_.push_back(kept);
   extern_ids_.emplace(kept, op);
   return op;
@@ -19,7 +20,7 @@ OpId Context::intern_op(std::string_view name) {
 
 std::string_view Context::get_op_name(OpId op) const {
   if (is_known(op)) return get_op_info(op).name;
-  const std::size_t index = static_cast<std::uint32_t>(op) - kKnownOpCount;
+  const std::size_t index = (static_cast<std::uint32_t>(op) & ~kExternRandom) - kKnownOpCount;
   REPRISE_CHECK(index < extern_names_.size(), "op " + std::to_string(static_cast<std::uint32_t>(op)));
   return extern_names_[index];
 }

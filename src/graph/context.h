@@ -30,8 +30,8 @@ class REPRISE_EXPORT Context {
   base::Arena& arena() { return arena_; }
   sym::Context& symbols() { return symbols_; }
 
-  // The known op of that name, or an extern one.
-  OpId intern_op(std::string_view name);
+  // The known op of that name, or an extern one; `is_random` says of an extern one whether it draws from a generator.
+  OpId intern_op(std::string_view name, bool is_random = false);
   std::string_view get_op_name(OpId op) const;
 
   StorageId make_storage() { return StorageId(storage_count_++); }

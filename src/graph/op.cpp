@@ -24,6 +24,7 @@ constexpr OpInfo kOps[] = {
 };
 
 constexpr OpInfo kExternOp = {"", OpFamily::Unknown, 0, 0, kPlain, ask_host};
+constexpr OpInfo kExternRandomOp = {"", OpFamily::Unknown, 0, 0, kRandom, ask_host};
 
 // Indices of kOps in order of the names.
 constexpr auto kOrder = [] {
@@ -64,7 +65,10 @@ std::optional<OpId> find_functional_op(OpId op) {
   return twin == kNoTwin ? std::nullopt : std::optional(static_cast<OpId>(twin));
 }
 
-const OpInfo& get_op_info(OpId op) { return is_known(op) ? kOps[static_cast<std::uint32_t>(op)] : kExternOp; }
+const OpInfo& get_op_info(OpId op) {
+  if (is_known(op)) return kOps[static_cast<std::uint32_t>(op)];
+  return (static_cast<std::uint32_t>(op) & kExternRandom) != 0 ? kExternRandomOp : kExternOp;
+}
 
 std::optional<OpId> find_known_op(std::string_view name) {
   const auto found =

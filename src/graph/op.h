@@ -25,6 +25,9 @@ enum class OpId : std::uint32_t {
 
 constexpr std::uint32_t kKnownOpCount = static_cast<std::uint32_t>(OpId::kKnownCount);
 
+// Bit of the ids of extern ops that draw from a generator.
+constexpr std::uint32_t kExternRandom = std::uint32_t{1} << 31;
+
 constexpr bool is_known(OpId op) { return op < OpId::kKnownCount; }
 
 enum class OpFamily : std::uint8_t {
@@ -58,7 +61,7 @@ struct OpInfo {
   InferRule rule;  // ask_host: there is none
 };
 
-// The row of a known op; for an extern one a row with family Unknown and nothing else.
+// The row of a known op; for an extern one a row with family Unknown and at most kRandom.
 REPRISE_EXPORT const OpInfo& get_op_info(OpId op);
 REPRISE_EXPORT std::optional<OpId> find_known_op(std::string_view name);
 

@@ -437,3 +437,40 @@ def test_writes_that_pytorch_refuses_are_refused():
             (want, before), (got, after) = found
             assert torch.equal(before, after)
             assert got == want if is_odd else all(map(torch.equal, got, want))
+
+
+def grads_of(f, is_zero_outside):
+    found = []
+    for i in range(3):
+        x = torch.randn(4, 3, generator=torch.Generator().manual_seed(i)).requires_grad_()
+        results = f(x)
+        (results.sgn().sum() if is_zero_outside else sum(r.sum() for r in results)).backward()
+        found.append(x.grad)
+    return found
+
+
+def test_gradients_that_are_zeros_without_memory():
+    """The gradient of sgn has no memory: made inside of a region, and given to one from outside."""
+
+    def inside(x):
+        return x.mean(-1), x.sgn(), x.sgn() * x
+
+    def outside(x):
+        return x.sin() * 2 + 1
+
+    for f, is_zero_outside in ((inside, False), (outside, True)):
+        for a, b in zip(grads_of(reprise.compile(f), is_zero_outside), grads_of(f, is_zero_outside), strict=True):
+            torch.testing.assert_close(a, b)
+
+
+def test_a_wrapper_made_by_the_call_on_what_data_picks():
+    """What vmap returns is no constant: the planner asked a table of callables about nothing."""
+
+    def f(x):
+        row = torch.block_diag(x, x)[[0], 1:][torch.tensor(0)].floor()
+        return torch.func.vmap(lambda v: v * 2 + v.sum())(row)
+
+    compiled = compile_native(f)
+    for _ in range(4):
+        x = torch.randn(4, 4)
+        torch.testing.assert_close(compiled(x), f(x))
