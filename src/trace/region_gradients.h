@@ -17,7 +17,8 @@ class RegionGradients {
   /// A call of the engine's run_backward.
   bool is_backward(ValueId id) const;
 
-  /// By value: what the trace differentiates with respect to, for each call but those that may join a region. A region
+  /// By value: what the trace differentiates with respect to, for each call but those that may join a region, and what
+  /// has hooks or keeps its gradient. A region
   /// has one autograd node, behind which its results no longer depend on each other; so what is computed from such a
   /// tensor belongs to another region than the tensor.
   std::vector<uint8_t> find_targets(const std::vector<uint8_t>& may_join) const;
@@ -27,6 +28,7 @@ class RegionGradients {
   bool can_join(ValueId id, const std::vector<uint8_t>& is_inside, int32_t first_item) const;
 
  private:
+  bool asks_for_gradient(ValueId id) const;
   bool list_tensors(ValueId id, std::vector<ValueId>* out) const;
   void mark_tensors(ValueId id, int depth, std::vector<uint8_t>* marks) const;
   bool writes_data(ValueId id) const;

@@ -3,6 +3,7 @@
 import contextlib
 import sys
 import traceback
+import zlib
 
 import pytest
 import torch
@@ -524,3 +525,30 @@ def test_attribute_errors_say_of_what_and_which():
         with pytest.raises(AttributeError) as info:
             tested(torch.ones(2), o)
         assert info.value.name == "bar" and info.value.obj is o
+
+
+def test_an_entry_inside_of_a_handler_ends_where_the_exception_goes_on():
+    """The recording ended in front of RERAISE, whose operand was gone: the rebuilt frame raised None."""
+    found = {}
+
+    def f(x):
+        try:
+            raise ValueError("own")
+        finally:
+            zlib.crc32(b"a")  # an exit: what follows is an entry of its own
+            found["y"] = torch.sin(x) * 2
+
+    def nested(x):
+        try:
+            try:
+                raise ValueError("own")
+            except KeyError:
+                pass
+            finally:
+                zlib.crc32(b"a")
+                found["y"] = torch.sin(x) * 2
+        except ValueError as error:
+            return str(error), found["y"]
+
+    check_function(f, vectors(6))
+    check_function(nested, vectors(6))

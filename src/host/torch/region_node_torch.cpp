@@ -129,7 +129,8 @@ class RegionNode : public Node {
     bool any = false;
     for (const uint8_t is_defined : key.is_defined) any |= is_defined != 0;
     if (!any) return gradients;
-    TORCH_CHECK(!is_released_, torch::autograd::ERR_BACKWARD_TWICE);
+    if (is_released_) return differentiate_others(key, tangents);
+    note_differentiated(key);
     if (!are_plain || c10::GradMode::is_enabled() || !code_->prepare_backward(key))
       return differentiate_again(key, tangents);
     ValueList inputs, results;
@@ -154,6 +155,26 @@ class RegionNode : public Node {
   }
 
  private:
+  // Eager frees the graph behind what was differentiated, and none of the graphs of the region's other results.
+  variable_list differentiate_others(const BackwardKey& key, const variable_list& tangents) {
+    bool is_twice = false;
+    for (size_t i = 0; i < key.is_defined.size(); i++) {
+      is_twice |= key.is_defined[i] != 0 && is_differentiated_[i] != 0;
+    }
+    for (const RegionEffect& effect : code_->plan().effects) {
+      is_twice |= code_->plan().needs_copy[effect.input] != 0;  // the copies are gone
+    }
+    TORCH_CHECK(!is_twice, torch::autograd::ERR_BACKWARD_TWICE);
+    note_differentiated(key);
+    return differentiate_again(key, tangents);
+  }
+
+  void note_differentiated(const BackwardKey& key) {
+    is_differentiated_.resize(key.is_defined.size(), 0);
+    if (torch::autograd::get_current_graph_task_keep_graph()) return;
+    for (size_t i = 0; i < key.is_defined.size(); i++) is_differentiated_[i] |= key.is_defined[i];
+  }
+
   void release() {
     copies_.clear();
     kept_.clear();
@@ -208,7 +229,7 @@ class RegionNode : public Node {
   }
 
   at::Tensor take_input(size_t index) {
-    if (saved_place_of_input_[index] >= 0) {
+    if (saved_place_of_input_[index] >= 0 && !is_released_) {
       return saved_[static_cast<size_t>(saved_place_of_input_[index])].unpack(share(this));
     }
     const RegionInputUse& use = code_->plan().uses[index];
@@ -334,6 +355,7 @@ class RegionNode : public Node {
   std::vector<SavedVariable> kept_;  // inputs that are not saved, without history
   std::vector<uint8_t> is_kept_;
   at::Tensor rng_state_;
+  std::vector<uint8_t> is_differentiated_;  // by result: a backward that frees the graph went through it
   bool is_released_ = false;
 };
 
