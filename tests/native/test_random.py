@@ -119,3 +119,21 @@ def test_numbers_are_drawn_by_our_code_where_pytorch_draws_them_one_by_one():
     draws = [((twin.getrandbits(32) & 0x1FFFFF) << 32 | twin.getrandbits(32)) * 2.0**-53 for _ in range(700)]
     eager = torch.empty(700).bernoulli_(0.3)
     assert _C.draws_many_at_a_time() == (eager.tolist() == [float(draw < 0.3) for draw in draws])
+
+
+def test_a_region_that_cannot_go_on_draws_once():
+    """An in-place write to a row of an expanded tensor ends the region behind the first draw."""
+
+    def program(x):
+        F.dropout(x, 0.5)
+        y = x.clone()
+        y.expand(2)[0].add_(1)
+        return torch.normal(y, 1.0)
+
+    compiled = reprise.compile(program)
+    for i in range(4):
+        x = torch.tensor(2.0)
+        torch.manual_seed(i)
+        want, state = program(x), torch.get_rng_state()
+        torch.manual_seed(i)
+        assert torch.equal(compiled(x), want) and torch.equal(torch.get_rng_state(), state)

@@ -241,6 +241,7 @@ class RegionNode : public Node {
       if (index < kept_.size() && is_kept_[index] != 0) {
         tensor = kept_[index].unpack(share(this)).tensor_data();
       } else {
+        TORCH_CHECK(!use.is_needed || !is_released_, torch::autograd::ERR_BACKWARD_TWICE);
         TORCH_CHECK(!use.is_needed, "input ", index, " of a compiled region was freed; differentiating twice needs it");
         tensor = make_stand_in(use.meta);
       }
@@ -518,12 +519,18 @@ bool call_region(const std::shared_ptr<RegionCode>& code, std::span<PyObject* co
     }
   }
   std::vector<at::Tensor> results;
+  // A region that raises is run again call by call, from its start: numbers are drawn once.
+  at::Tensor random;
   const bool ok = run_guarded([&] {
     const WithoutGil no_gil;
+    if (code->plan().is_random) random = get_rng_state();
     RegionCall call(code, std::move(tensors));
     results = std::move(call.run());
   });
-  if (!ok) return false;
+  if (!ok) {
+    if (random.defined()) set_rng_state(random);
+    return false;
+  }
   for (at::Tensor& result : results) outputs.push_back(THPVariable_Wrap(std::move(result)));
   return true;
 }
