@@ -3,12 +3,15 @@
 # VENV    the environment; made when missing (.venv)
 # PRESET  the build: release (default) or dev
 # JOBS    parallel jobs of the cases
-# BACKEND of test-ops
+# BACKEND of test-ops and fuzz
+# KIND    tensor or python, SEEDS first:behind: of fuzz
 
 VENV ?= .venv
 PRESET ?= release
 JOBS ?= 2
 BACKEND ?= native
+KIND ?= tensor
+SEEDS ?= 0:2000
 
 PY := $(VENV)/bin/python
 BUILD := build/$(PRESET)
@@ -16,7 +19,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 export PYTHONPATH := $(abspath $(BUILD))
 
 .DEFAULT_GOAL := help
-.PHONY: help env build test test-core test-python test-host test-asan test-ops check fmt demo bench bench-small bench-gate \
+.PHONY: help env build test test-core test-python test-host test-asan test-ops fuzz check fmt demo bench bench-small bench-gate \
   bench-capture cases clean
 
 help:  ## this list
@@ -48,6 +51,9 @@ test-asan: env  ## tests of the core under address and undefined-behaviour sanit
 
 test-ops: build  ## every operator of PyTorch's table against eager (BACKEND; half an hour)
 	$(PY) -m tests.ops.run --backend $(BACKEND)
+
+fuzz: build  ## random programs against eager (KIND, SEEDS, BACKEND)
+	$(PY) tests/fuzz/drive.py $(KIND) --seeds $(SEEDS) --backend $(BACKEND)
 
 check: env  ## formatter, linter, layers, sizes, tables
 	@status=0; \

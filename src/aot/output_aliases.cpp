@@ -1,6 +1,7 @@
 #include "aot/output_aliases.h"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include "graph/printer.h"
@@ -90,6 +91,24 @@ Overlap find_overlap(const graph::TensorMeta& outer, const graph::TensorMeta& in
   return common == count_elements(inner) ? Overlap::Inside : Overlap::Partial;
 }
 
+// The input that views lead to from an output. Several inputs may have one memory, with histories of their own
+// (x and x.data).
+std::optional<uint32_t> find_viewed_input(const graph::Graph& graph, std::span<const OutputTensor> inputs,
+                                          ValueId value) {
+  while (true) {
+    for (uint32_t k = 0; k < inputs.size(); k++) {
+      if (value == ValueId(static_cast<uint32_t>(inputs[k].value))) return k;
+    }
+    const graph::NodeId producer = graph.get_value(value).producer;
+    if (!producer.is_valid()) return std::nullopt;
+    const graph::Node& node = graph.get_node(producer);
+    if (!graph::is_view(node.op) || node.args.empty() || !node.args[0].is_value()) return std::nullopt;
+    const ValueId of = node.args[0].get_value();
+    if (of.index() >= value.index()) return std::nullopt;
+    value = of;
+  }
+}
+
 }  // namespace
 
 std::string find_output_aliases(const graph::Graph& graph, std::span<const OutputTensor> inputs,
@@ -123,7 +142,7 @@ std::string find_output_aliases(const graph::Graph& graph, std::span<const Outpu
       group.push_back(i);
       continue;
     }
-    output.index = input->second;
+    output.index = find_viewed_input(graph, inputs, output.value).value_or(input->second);
     for (uint32_t k = 0; k < inputs.size(); k++) {
       if (inputs[k].object == tensor.object) output = {OutputKind::Input, output.value, k, {}};
     }

@@ -83,9 +83,7 @@ graph::StorageId Recording::storage_of(int32_t storage) {
 graph::OpId Recording::op_of(const host::OpInfo& op) {
   if (ops_.size() <= op.index) ops_.resize(op.index + 64, kNoOp);
   graph::OpId& id = ops_[op.index];
-  if (id == kNoOp) {
-    id = graph_.context->intern_op(graph_.context->arena().copy(std::string_view(op.name)), op.is_random);
-  }
+  if (id == kNoOp) id = graph_.context->intern_op(std::string_view(op.name), op.is_random);
   return id;
 }
 

@@ -281,8 +281,9 @@ REPRISE_HANDLER(Reraise) {
     const long unit = PyLong_AsLong(peek(c, c.instruction->arg + 1).object);
     host::view::set_current(frame_, first_unit_, static_cast<int32_t>(unit));
   }
-  PyObject* exception = pop(c).object;
-  PyErr_Restore(Py_NewRef(PyExceptionInstance_Class(exception)), exception, PyException_GetTraceback(exception));
+  PyObject* exception = peek(c, 1).object;  // stays for whoever goes on in front of this instruction
+  PyErr_Restore(Py_NewRef(PyExceptionInstance_Class(exception)), Py_NewRef(exception),
+                PyException_GetTraceback(exception));
   return Flow::Reraised;
 }
 

@@ -414,6 +414,10 @@ NodeEffects RegionFacts::effects_of(ValueId id) const {
     case NodeKind::StateCall:
       break;
     case NodeKind::TensorCall: {
+      if (!is_constant(trace_.operands(id)[0])) {  // a wrapper that the call made, such as what vmap returns
+        effects.is_known = false;
+        break;
+      }
       const host::CallEffects found =
           host::find_effects(host::classify_torch_callable(plan_.constants[trace_.operands(id)[0]]));
       effects = {found.is_known || keeps_statistics(id), found.writes_first, found.draws, found.makes_memory};

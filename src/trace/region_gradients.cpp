@@ -42,10 +42,23 @@ std::vector<uint8_t> RegionGradients::find_targets(const std::vector<uint8_t>& m
   std::vector<uint8_t> is_target(trace_.values.size(), 0);
   for (size_t i = 0; i < trace_.values.size(); i++) {
     const auto id = static_cast<ValueId>(i);
+    if (asks_for_gradient(id)) is_target[trace_.operands(id)[trace_.values[i].kind == NodeKind::TensorCall]] = 1;
     if (trace_.values[i].kind != NodeKind::TensorCall || trace_.operands(id).size() <= kInputs) continue;
     if (is_backward(id) && may_join[i] == 0) mark_tensors(trace_.operands(id)[kInputs], 0, &is_target);
   }
   return is_target;
+}
+
+// Tensor.register_hook gives the tensor a dict of hooks.
+bool RegionGradients::asks_for_gradient(ValueId id) const {
+  const Value& value = trace_.values[id];
+  const std::span<const ValueId> operands = trace_.operands(id);
+  if (value.kind == NodeKind::TensorSetAttribute)
+    return PyUnicode_CompareWithASCIIString(value.object, "_backward_hooks") == 0;
+  if (value.kind != NodeKind::TensorCall || operands.size() < 2 || operands[1] == kNoValue) return false;
+  PyObject* callable = plan_.constants[operands[0]];
+  const host::TorchCallable kind = host::classify_torch_callable(callable);
+  return kind.is_torch && std::string_view(kind.name).ends_with("retain_grad");
 }
 
 void RegionGradients::mark_tensors(ValueId id, int depth, std::vector<uint8_t>* marks) const {

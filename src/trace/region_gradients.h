@@ -18,7 +18,8 @@ class RegionGradients {
   /// A call of the engine's run_backward.
   bool is_backward(ValueId id) const;
 
-  /// By value: what the trace differentiates with respect to, for each call but those that may join a region. A region
+  /// By value: what the trace differentiates with respect to, for each call but those that may join a region, and what
+  /// has hooks or keeps its gradient. A region
   /// has one autograd node, behind which its results no longer depend on each other; so what is computed from such a
   /// tensor belongs to another region than the tensor.
   std::vector<uint8_t> find_targets(const std::vector<uint8_t>& may_join) const;
@@ -30,6 +31,7 @@ class RegionGradients {
  private:
   bool may_follow_from(const std::vector<ValueId>& targets, int32_t first_target, ValueId id,
                        std::unordered_set<ValueId>& harmless) const;
+  bool asks_for_gradient(ValueId id) const;
   bool list_tensors(ValueId id, std::vector<ValueId>* out) const;
   void mark_tensors(ValueId id, int depth, std::vector<uint8_t>* marks) const;
   bool writes_data(ValueId id) const;

@@ -79,6 +79,36 @@ def test_the_gradient_sees_the_mask_of_the_forward_pass():
         torch.testing.assert_close(compiled(x)[0], want)
 
 
+RANDOM = [
+    lambda x: torch.poisson(x.exp()),
+    lambda x: torch.binomial(x * 0 + 10, x.sigmoid()),
+    lambda x: torch._sample_dirichlet(x.exp()),
+    lambda x: F.dropout(x * 2, 0.5),
+    lambda x: F.rrelu(x, training=True),
+    lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None], dropout_p=0.5),
+]
+
+
+@pytest.mark.parametrize("draw", RANDOM)
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+def test_operators_without_a_row_of_ours_draw_once_each(draw, mode):
+    def program(x):
+        draw(x)  # nobody asks for it
+        return draw(x) + 0, draw(x) + 0
+
+    compiled = reprise.compile(program)
+    for i in range(4):
+        with mode():
+            x = torch.randn(8, 8, generator=torch.Generator().manual_seed(i))
+            torch.manual_seed(i)
+            want, state = program(x), torch.get_rng_state()
+            torch.manual_seed(i)
+            got = compiled(x)
+            assert torch.equal(torch.get_rng_state(), state)
+        for a, b in zip(want, got, strict=True):
+            torch.testing.assert_close(b, a)
+
+
 def test_numbers_are_drawn_by_our_code_where_pytorch_draws_them_one_by_one():
     """A draw takes two numbers of a generator that the standard library has too: 21 bits of the first on top."""
     torch.manual_seed(3)
@@ -120,3 +150,21 @@ def test_operators_without_a_row_that_draw(draw):
         return draw(y) - draw(y), torch.rand(3) + 1
 
     check(program, torch.rand(4, 3) + 0.5)
+
+
+def test_a_region_that_cannot_go_on_draws_once():
+    """An in-place write to a row of an expanded tensor ends the region behind the first draw."""
+
+    def program(x):
+        F.dropout(x, 0.5)
+        y = x.clone()
+        y.expand(2)[0].add_(1)
+        return torch.normal(y, 1.0)
+
+    compiled = reprise.compile(program)
+    for i in range(4):
+        x = torch.tensor(2.0)
+        torch.manual_seed(i)
+        want, state = program(x), torch.get_rng_state()
+        torch.manual_seed(i)
+        assert torch.equal(compiled(x), want) and torch.equal(torch.get_rng_state(), state)

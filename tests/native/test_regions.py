@@ -437,3 +437,115 @@ def test_writes_that_pytorch_refuses_are_refused():
             (want, before), (got, after) = found
             assert torch.equal(before, after)
             assert got == want if is_odd else all(map(torch.equal, got, want))
+
+
+def grads_of(f, is_zero_outside):
+    found = []
+    for i in range(3):
+        x = torch.randn(4, 3, generator=torch.Generator().manual_seed(i)).requires_grad_()
+        results = f(x)
+        (results.sgn().sum() if is_zero_outside else sum(r.sum() for r in results)).backward()
+        found.append(x.grad)
+    return found
+
+
+def test_gradients_that_are_zeros_without_memory():
+    """The gradient of sgn has no memory: made inside of a region, and given to one from outside."""
+
+    def inside(x):
+        return x.mean(-1), x.sgn(), x.sgn() * x
+
+    def outside(x):
+        return x.sin() * 2 + 1
+
+    for f, is_zero_outside in ((inside, False), (outside, True)):
+        for a, b in zip(grads_of(reprise.compile(f), is_zero_outside), grads_of(f, is_zero_outside), strict=True):
+            torch.testing.assert_close(a, b)
+
+
+def test_a_wrapper_made_by_the_call_on_what_data_picks():
+    """What vmap returns is no constant: the planner asked a table of callables about nothing."""
+
+    def f(x):
+        row = torch.block_diag(x, x)[[0], 1:][torch.tensor(0)].floor()
+        return torch.func.vmap(lambda v: v * 2 + v.sum())(row)
+
+    compiled = compile_native(f)
+    for _ in range(4):
+        x = torch.randn(4, 4)
+        torch.testing.assert_close(compiled(x), f(x))
+
+
+def test_a_view_has_the_history_of_what_it_is_a_view_of():
+    """x and x.data are two inputs over one memory."""
+
+    def f(x):
+        x.data.mul_(2)
+        return x[1:], x.data[1:]
+
+    compiled = compile_native(f)
+    for _ in range(3):
+        x = torch.randn(3, 2, requires_grad=True)
+        view, plain = compiled(x)
+        assert view.requires_grad and not plain.requires_grad
+        view.sum().backward()
+        assert x.grad.tolist() == [[0, 0], [1, 1], [1, 1]]
+
+
+def test_hooks_and_kept_gradients_see_all_that_was_computed_from_the_tensor():
+    seen = []
+
+    def kept(x):
+        h = (x * 2).sin()
+        y = h * h
+        h.retain_grad()
+        return h, y
+
+    def observed(x):
+        h = (x * 2).sin()
+        y = h * h
+        h.register_hook(lambda g: seen.append(g.clone()))
+        return h, y
+
+    def doubled(x):
+        h = (x * 2).sin()
+        y = h * h
+        h.register_hook(lambda g: g * 2)
+        return (y,)
+
+    for f in (kept, observed, doubled):
+        compiled = compile_native(f)
+        for _ in range(3):
+            x = torch.randn(4)
+            found = []
+            for g in (f, compiled):
+                a = x.clone().requires_grad_()
+                results = g(a)
+                sum(r.sum() for r in results).backward()
+                found.append([a.grad, results[0].grad if results[0].retains_grad else None, *seen])
+                seen.clear()
+            torch.testing.assert_close(found[1], found[0])
+
+
+def test_results_of_one_region_are_differentiated_one_after_the_other():
+    """Eager frees the graph behind each loss only."""
+    weight = torch.randn(4, 4, requires_grad=True)
+
+    def f(x, y):
+        return (x @ weight).sin(), (y * weight).tanh(), x.square() * y
+
+    compiled = compile_native(f)
+    for _ in range(3):
+        x, y = torch.randn(4, 4), torch.randn(4, 4)
+        found = []
+        for g in (f, compiled):
+            a, b = x.clone().requires_grad_(), y.clone().requires_grad_()
+            weight.grad = None
+            for result in g(a, b):
+                result.sum().backward()
+            found.append((a.grad, b.grad, weight.grad))
+        torch.testing.assert_close(found[1], found[0], atol=1e-5, rtol=1e-5)
+    first, _, _ = compiled(torch.randn(4, 4), torch.randn(4, 4))
+    first.sum().backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        first.sum().backward()

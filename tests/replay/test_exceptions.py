@@ -3,6 +3,7 @@
 import contextlib
 import sys
 import traceback
+import zlib
 
 import pytest
 import torch
@@ -632,3 +633,30 @@ def test_getattr_stands_in_for_an_attribute_error_that_is_not_recorded(make, nam
         return getattr(o, name), y * 2, getattr(o, name, 3), hasattr(o, name)
 
     check_function(f, vectors(6))
+
+
+def test_an_entry_inside_of_a_handler_ends_where_the_exception_goes_on():
+    """The recording ended in front of RERAISE, whose operand was gone: the rebuilt frame raised None."""
+    found = {}
+
+    def f(x):
+        try:
+            raise ValueError("own")
+        finally:
+            zlib.crc32(b"a")  # an exit: what follows is an entry of its own
+            found["y"] = torch.sin(x) * 2
+
+    def nested(x):
+        try:
+            try:
+                raise ValueError("own")
+            except KeyError:
+                pass
+            finally:
+                zlib.crc32(b"a")
+                found["y"] = torch.sin(x) * 2
+        except ValueError as error:
+            return str(error), found["y"]
+
+    check_function(f, vectors(6))
+    check_function(nested, vectors(6))

@@ -138,6 +138,12 @@ void read_name(OpEntry& entry) {
   entry.bumps_versions = base.starts_with("aten::_foreach_") && base.ends_with("_");
 }
 
+// Zeros without memory are read by PyTorch's kernels only: in graphs they have memory.
+c10::OperatorHandle with_memory(const c10::OperatorHandle& handle) {
+  if (handle.operator_name().name != "aten::_efficientzerotensor") return handle;
+  return c10::Dispatcher::singleton().findSchemaOrThrow("aten::zeros", handle.operator_name().overload_name.c_str());
+}
+
 struct Table {
   std::mutex mutex;
   std::unordered_map<const void*, std::unique_ptr<OpEntry>> entries;  // by schema
@@ -163,13 +169,13 @@ const OpEntry* entry_of(const c10::OperatorHandle& handle) {
   const std::lock_guard lock(all.mutex);
   std::unique_ptr<OpEntry>& entry = all.entries[schema];
   if (entry == nullptr) {
-    entry = std::make_unique<OpEntry>(handle);
-    entry->name = toString(handle.operator_name());
+    entry = std::make_unique<OpEntry>(with_memory(handle));
+    entry->name = toString(entry->handle.operator_name());
     entry->index = static_cast<uint32_t>(all.entries.size()) - 1;
-    read_arguments(handle.schema(), *entry);
-    read_returns(handle.schema(), *entry);
+    read_arguments(entry->handle.schema(), *entry);
+    read_returns(entry->handle.schema(), *entry);
     read_name(*entry);
-    entry->is_random |= may_draw(handle);
+    entry->is_random |= may_draw(entry->handle);
   }
   slot = {schema, entry.get()};
   return entry.get();

@@ -129,7 +129,8 @@ class RegionNode : public Node {
     bool any = false;
     for (const uint8_t is_defined : key.is_defined) any |= is_defined != 0;
     if (!any) return gradients;
-    TORCH_CHECK(!is_released_, torch::autograd::ERR_BACKWARD_TWICE);
+    if (is_released_) return differentiate_others(key, tangents);
+    note_differentiated(key);
     if (!are_plain || c10::GradMode::is_enabled()) return differentiate_again(key, tangents);
     if (!code_->prepare_backward(key)) {
       code_->note_rerun();
@@ -157,6 +158,26 @@ class RegionNode : public Node {
   }
 
  private:
+  // Eager frees the graph behind what was differentiated, and none of the graphs of the region's other results.
+  variable_list differentiate_others(const BackwardKey& key, const variable_list& tangents) {
+    bool is_twice = false;
+    for (size_t i = 0; i < key.is_defined.size(); i++) {
+      is_twice |= key.is_defined[i] != 0 && is_differentiated_[i] != 0;
+    }
+    for (const RegionEffect& effect : code_->plan().effects) {
+      is_twice |= code_->plan().needs_copy[effect.input] != 0;  // the copies are gone
+    }
+    TORCH_CHECK(!is_twice, torch::autograd::ERR_BACKWARD_TWICE);
+    note_differentiated(key);
+    return differentiate_again(key, tangents);
+  }
+
+  void note_differentiated(const BackwardKey& key) {
+    is_differentiated_.resize(key.is_defined.size(), 0);
+    if (torch::autograd::get_current_graph_task_keep_graph()) return;
+    for (size_t i = 0; i < key.is_defined.size(); i++) is_differentiated_[i] |= key.is_defined[i];
+  }
+
   void release() {
     copies_.clear();
     kept_.clear();
@@ -211,7 +232,7 @@ class RegionNode : public Node {
   }
 
   at::Tensor take_input(size_t index) {
-    if (saved_place_of_input_[index] >= 0) {
+    if (saved_place_of_input_[index] >= 0 && !is_released_) {
       return saved_[static_cast<size_t>(saved_place_of_input_[index])].unpack(share(this));
     }
     const RegionInputUse& use = code_->plan().uses[index];
@@ -223,6 +244,7 @@ class RegionNode : public Node {
       if (index < kept_.size() && is_kept_[index] != 0) {
         tensor = kept_[index].unpack(share(this)).tensor_data();
       } else {
+        TORCH_CHECK(!use.is_needed || !is_released_, torch::autograd::ERR_BACKWARD_TWICE);
         TORCH_CHECK(!use.is_needed, "input ", index, " of a compiled region was freed; differentiating twice needs it");
         tensor = make_stand_in(use.meta);
       }
@@ -337,6 +359,7 @@ class RegionNode : public Node {
   std::vector<SavedVariable> kept_;  // inputs that are not saved, without history
   std::vector<uint8_t> is_kept_;
   at::Tensor rng_state_;
+  std::vector<uint8_t> is_differentiated_;  // by result: a backward that frees the graph went through it
   bool is_released_ = false;
 };
 
@@ -506,12 +529,18 @@ bool call_region(const std::shared_ptr<RegionCode>& code, std::span<PyObject* co
     }
   }
   std::vector<at::Tensor> results;
+  // A region that raises is run again call by call, from its start: numbers are drawn once.
+  at::Tensor random;
   const bool ok = run_guarded([&] {
     const WithoutGil no_gil;
+    if (code->plan().is_random) random = get_rng_state();
     RegionCall call(code, std::move(tensors));
     results = std::move(call.run());
   });
-  if (!ok) return false;
+  if (!ok) {
+    if (random.defined()) set_rng_state(random);
+    return false;
+  }
   for (at::Tensor& result : results) outputs.push_back(THPVariable_Wrap(std::move(result)));
   return true;
 }

@@ -45,6 +45,7 @@ inline bool is_plain(c10::DispatchKeySet keys) noexcept {
       DispatchKey::Python,
       DispatchKey::PythonTLSSnapshot,
       DispatchKey::Functionalize,
+      DispatchKey::ZeroTensor,
       DispatchKey::FuncTorchBatched,
       DispatchKey::BatchedNestedTensor,
       DispatchKey::Batched,
