@@ -5,8 +5,11 @@ import sys
 import threading
 
 import pytest
+import reprise
 import torch
 from twins import assert_same, compiled, rnd
+
+from bench.stats import report_of
 
 THREADS = 4
 
@@ -195,3 +198,24 @@ def test_a_finaliser_of_another_thread_may_call_compiled_code():
 
     together(work)
     assert log == [2.0] * (50 * THREADS)
+
+
+def test_regions_that_two_threads_want_to_trace_at_once_are_kept():
+    def make(k):
+        def f(x):
+            for i in range(30):
+                x = (x * k + i).sin()
+            return x
+
+        return reprise.compile(f)  # native code, whatever the mode: replay traces nothing
+
+    tested = [make(k + 1.0) for k in range(THREADS)]
+
+    def work(index):
+        for i in range(20):
+            tested[index](rnd(i, 3 + i % 2))
+
+    together(work)
+    for f in tested:
+        report = report_of(f)
+        assert report["counters"].get("dissolved_regions", 0) == 0, report["counters"]
