@@ -16,6 +16,7 @@
 #include "host/torch/check_region.h"
 #include "host/torch/region_node.h"
 #include "host/torch/tensor.h"
+#include "host/torch/trace_tensor.h"
 #include "runtime/errors.h"
 #include "runtime/statistics.h"
 
@@ -56,6 +57,8 @@ class AotRegion final : public entry::RegionRunner {
         failure_ = "it needs code for each size, and too many sizes came";
         return false;
       }
+      // Once, not for good: the next run makes the code.
+      if (host::is_traced_elsewhere()) return is_live && !region().has_writes && run_live(operands, results);
       variant = make_variant(operands);
     }
     if (variant != nullptr && variant->is_pending) {

@@ -7,8 +7,11 @@ import sys
 import threading
 
 import pytest
+import reprise
 import torch
 from twins import assert_same, compiled, rnd
+
+from bench.stats import report_of
 
 THREADS = 4
 
@@ -238,3 +241,24 @@ def test_a_child_of_a_fork_has_its_own_number():
     if child == 0:
         os._exit(0 if tested(torch.ones(2))[1] == os.getpid() else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_regions_that_two_threads_want_to_trace_at_once_are_kept():
+    def make(k):
+        def f(x):
+            for i in range(30):
+                x = (x * k + i).sin()
+            return x
+
+        return reprise.compile(f)  # native code, whatever the mode: replay traces nothing
+
+    tested = [make(k + 1.0) for k in range(THREADS)]
+
+    def work(index):
+        for i in range(20):
+            tested[index](rnd(i, 3 + i % 2))
+
+    together(work)
+    for f in tested:
+        report = report_of(f)
+        assert report["counters"].get("dissolved_regions", 0) == 0, report["counters"]

@@ -46,6 +46,8 @@ TraceConstants::TraceConstants(TraceConstants&&) noexcept = default;
 TraceConstants& TraceConstants::operator=(TraceConstants&&) noexcept = default;
 size_t TraceConstants::size() const { return 0; }
 std::string find_trace_obstacle() { return "a build without torch"; }
+
+bool is_traced_elsewhere() { return false; }
 TraceInput describe_input(PyObject*) { return {}; }
 InputIdentity identify_input(PyObject*) { fail(); }
 

@@ -192,4 +192,7 @@ class TraceRun {
 /// Empty, or why nothing can be traced: someone else took the dispatch key, or a run is on.
 std::string find_trace_obstacle();
 
+/// Another thread traces a region: nothing can be traced here now, but soon.
+bool is_traced_elsewhere();
+
 }  // namespace reprise::host

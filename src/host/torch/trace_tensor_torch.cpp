@@ -10,6 +10,7 @@
 #include <torch/library.h>
 
 #include <array>
+#include <thread>
 #include <utility>
 
 #include "host/torch/state_word.h"
@@ -20,6 +21,7 @@ namespace reprise::host {
 namespace {
 
 TraceRun::State* current = nullptr;
+std::thread::id current_thread;
 
 c10::DispatchKeySet keys_of(const TraceValueMeta& meta) {
   const auto type = static_cast<c10::DeviceType>(meta.device_type);
@@ -297,6 +299,8 @@ std::string find_trace_obstacle() {
   return {};
 }
 
+bool is_traced_elsewhere() { return current != nullptr && current_thread != std::this_thread::get_id(); }
+
 TraceRun::TraceRun(TraceContext& context, OpSink& sink, const EntryState& entry) : state_(std::make_unique<State>()) {
   TORCH_CHECK(find_trace_obstacle().empty(), "reprise: ", find_trace_obstacle());
   register_fallback();
@@ -310,6 +314,7 @@ TraceRun::TraceRun(TraceContext& context, OpSink& sink, const EntryState& entry)
     state_->saved->rng_state = generator.get_state();
   }
   current = state_.get();
+  current_thread = std::this_thread::get_id();
   c10::impl::tls_set_dispatch_key_included(kTraceKey, true);
 }
 
