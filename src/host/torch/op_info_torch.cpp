@@ -163,7 +163,12 @@ const OpEntry* entry_of(const c10::OperatorHandle& handle) {
     read_arguments(entry->handle.schema(), *entry);
     read_returns(entry->handle.schema(), *entry);
     read_name(*entry);
-    entry->is_random |= entry->handle.hasTag(at::Tag::nondeterministic_seeded);
+    // Fused attention draws on GPUs, and has rows of the op table that say so of none.
+    const std::string_view name = entry->name;
+    const bool is_fused =
+        name == "aten::_fused_sdp_choice" ||
+        (name.starts_with("aten::_scaled_dot_product_") && !name.starts_with("aten::_scaled_dot_product_attention"));
+    entry->is_random |= !is_fused && entry->handle.hasTag(at::Tag::nondeterministic_seeded);
   }
   slot = {schema, entry.get()};
   return entry.get();
