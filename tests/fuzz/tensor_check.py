@@ -33,13 +33,11 @@ COUNTED = ["failed_checks"]
 
 
 def facts_of(t, numbers):
-    key = t.untyped_storage()._cdata if t.untyped_storage().nbytes() else -1
-    storage = numbers.setdefault(key, len(numbers))
+    """What is to be equal of a tensor, without values. `numbers`: storage -> number, in the order of first sight."""
     if t.layout != torch.strided:
         return (str(t.dtype), tuple(t.shape), str(t.layout))
-    storage = numbers.setdefault(
-        t.untyped_storage()._cdata if t.numel() or t.untyped_storage().nbytes() else -1, len(numbers)
-    )
+    key = t.untyped_storage()._cdata if t.untyped_storage().nbytes() else -1
+    storage = numbers.setdefault(key, len(numbers))
     return {
         "dtype": str(t.dtype),
         "shape": tuple(t.shape),
