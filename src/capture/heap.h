@@ -93,7 +93,7 @@ struct GeneratorState {
 struct CopiedItems {
   struct Item {
     PyObject* key;    // canonical
-    PyObject* value;  // strong
+    PyObject* value;  // strong; nullptr: one that may change
     ValueId id;
   };
   std::vector<Item> items;
@@ -101,7 +101,7 @@ struct CopiedItems {
   CopiedItems(const CopiedItems&) = delete;
   CopiedItems& operator=(const CopiedItems&) = delete;
   ~CopiedItems() {
-    for (const Item& item : items) Py_DECREF(item.value);
+    for (const Item& item : items) Py_XDECREF(item.value);
   }
 };
 

@@ -182,16 +182,20 @@ void Recorder::note_copy(HeapObject* copy, HeapObject* original, PyObject* dict)
   auto copied = std::make_shared<CopiedItems>();
   for (const KeyMap::Item& item : original->items.items()) {
     PyObject* value = item.id < 0 ? nullptr : PyDict_GetItemWithError(dict, item.key);
-    if (value == nullptr || !can_be_constant(value)) continue;
-    copied->items.push_back({item.key, Py_NewRef(value), item.id});
+    if (value == nullptr) continue;
+    copied->items.push_back({item.key, can_be_constant(value) ? Py_NewRef(value) : nullptr, item.id});
   }
   copy->copied_items = std::move(copied);
+  // A copy of a copy: what nobody has asked the first one for is what its original has.
+  copy->copied_from = original->copied_from;
+  copy->copied_dict = original->copied_dict;
 }
 
 bool Recorder::read_copied_item(HeapObject* object, Operand key, PyObject* canonical, PyObject* live, Operand* out) {
   if (object->copied_items != nullptr) {
     for (const CopiedItems::Item& item : object->copied_items->items) {
-      if (item.key != canonical || item.value != live) continue;
+      if (item.key != canonical) continue;
+      if (item.value == nullptr || item.value != live) return false;
       object->items.set(canonical, item.id);
       *out = {live, item.id};
       return true;

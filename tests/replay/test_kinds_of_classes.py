@@ -288,6 +288,36 @@ def test_copies_of_objects_made_in_the_call_that_change_or_die_afterwards():
     check_function(f, [call(rnd(i, 3), n) for i, n in enumerate([2, 2, 3, 4, 2])])
 
 
+class Settings:
+    def __init__(self, layers, name):
+        self.layers, self.name, self.limit = layers, name, 3
+
+
+def test_copies_of_copies_hold_what_the_first_object_holds():
+    """Models copy their configuration, then each part copies that: known all the way, so loops over it need no facts."""
+    settings = Settings(2, "wide")
+
+    def f(x):
+        first = copy.deepcopy(settings)
+        first.limit = first.limit + 1
+        second = copy.deepcopy(first)
+        first.name = "narrow"
+        kinds = [second.name for _ in range(second.layers)]
+        for kind, _ in zip(kinds, (i for i in range(second.layers)), strict=False):
+            x = x * 2 if kind == "wide" else x + 1
+        return x + second.limit, second.name, first.name, hasattr(second, "missing")
+
+    check_function(f, vectors(4), promise=ONE_ENTRY)
+
+    def changing(x, layers, name):
+        settings.layers, settings.name = layers, name
+        return f(x)
+
+    check_function(
+        changing, [call(rnd(i, 3), *c) for i, c in enumerate([(2, "wide"), (2, "wide"), (3, "wide"), (1, "other")])]
+    )
+
+
 def test_generic_classes_and_class_getitem():
     T = typing.TypeVar("T")
 
