@@ -294,7 +294,7 @@ class Settings:
 
 
 def test_copies_of_copies_hold_what_the_first_object_holds():
-    """Models copy their configuration, then each part copies that: known all the way, so loops over it need no facts."""
+    """Models copy their configuration, then each part copies that: known all the way, so loops over it end no trace."""
     settings = Settings(2, "wide")
 
     def f(x):
