@@ -377,7 +377,6 @@ class AotRegion final : public entry::RegionRunner {
       // A gradient that joined has freed the graph behind a result: whoever differentiates that will be told.
       PyErr_Clear();
       static const aot::ExpectedTangents kNone;
-      variant.is_special = true;
       code = make_code_or_report(variant, inputs, &kNone);
     }
     if (!code && (variant.refused_guard = variant.nodes->take_refused_guard()) >= 0) {

@@ -119,7 +119,7 @@ bool RegionGradients::may_follow_from(const std::vector<ValueId>& targets, int32
     const Value& made = trace_.values[value];
     const bool is_older = !made.is_pre && made.item < first_target;
     if (is_older || made.type == ValueType::Number || !harmless.insert(value).second) continue;
-    if (made.is_pre || made.runs_python) return true;
+    if ((made.is_pre && !is_made(made)) || made.runs_python) return true;
     const ValueId first = trace_.operands(value).empty() ? kNoValue : trace_.operands(value)[0];
     const bool is_element = made.kind == NodeKind::SequenceItem && first != kNoValue &&
                             category_of(trace_.values[first].kind) == Category::Tensor;

@@ -1,6 +1,7 @@
 """Native regions end to end: numbers, indexes, in-place writes, memory, threads."""
 
 import threading
+import warnings
 
 import pytest
 import reprise
@@ -549,3 +550,20 @@ def test_results_of_one_region_are_differentiated_one_after_the_other():
     first.sum().backward()
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
         first.sum().backward()
+
+
+def test_out_tensors_that_get_other_sizes():
+    """They have other memory then: what is computed of them is not what they were made with."""
+
+    def f(p):
+        t = p & p
+        torch.stack([p, p], out=t)
+        return torch.cat([t.reshape(-1), t.reshape(-1)]), t
+
+    compiled = compile_native(f)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch advises against it
+        for i in range(4):
+            p = torch.tensor(i % 2 == 0)
+            got, want = compiled(p), f(p)
+            assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))

@@ -199,6 +199,12 @@ class ResultMaker {
  public:
   ResultMaker(TraceRun::State& state, const TracedCall& call) : state_(state), call_(call) {}
 
+  /// Is it an argument, with other sizes than that has?
+  bool is_resized(const ResultMeta& result) const {
+    const TraceTensorImpl* source = result.is_alias ? find(result.alias) : nullptr;
+    return source != nullptr && source->sizes() != c10::IntArrayRef(result.meta.sizes);
+  }
+
   std::pair<at::Tensor, TraceValueId> make(ResultMeta& result) {
     if (result.is_none) return {at::Tensor(), kNoTraceValue};
     TraceTensorImpl* source = result.alias == kNoTraceValue ? nullptr : find(result.alias);
@@ -303,6 +309,9 @@ void trace_op(TraceRun::State& state, const OpEntry& op, torch::jit::Stack* stac
   pin_dtype(op, results, call.call);
   note_writes(op, args);
   ResultMaker maker(state, call);
+  const bool has_out = (op.mutated & ~uint64_t{1}) != 0;
+  if (has_out && std::ranges::any_of(results, [&](const ResultMeta& result) { return maker.is_resized(result); }))
+    fail_trace(state, "a tensor given as out= gets other sizes");
   std::vector<std::vector<TraceValueId>> values(op.returns.size());
   std::vector<c10::IValue> returned;
   returned.reserve(op.returns.size());
