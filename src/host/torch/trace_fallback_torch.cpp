@@ -199,10 +199,10 @@ class ResultMaker {
  public:
   ResultMaker(TraceRun::State& state, const TracedCall& call) : state_(state), call_(call) {}
 
-  /// Is it an argument, with other sizes than that has?
+  /// Is it an argument, with other sizes than that has? One without elements has no values that could be kept.
   bool is_resized(const ResultMeta& result) const {
     const TraceTensorImpl* source = result.is_alias ? find(result.alias) : nullptr;
-    return source != nullptr && source->sizes() != c10::IntArrayRef(result.meta.sizes);
+    return source != nullptr && source->numel() != 0 && source->sizes() != c10::IntArrayRef(result.meta.sizes);
   }
 
   std::pair<at::Tensor, TraceValueId> make(ResultMeta& result) {
