@@ -93,9 +93,9 @@ class TracedCodeImpl final : public TracedCode {
     plan_.entry_state = entry_state;
     plan_.is_expected.assign(trace_.differentiable.size(), 1);
     if (expected == nullptr) return;
-    tangents_ = expected->tangents;
+    tangent_strides_ = expected->tangents.strides;
     is_general_ = false;
-    for (size_t i = 0; i < trace_.differentiable.size(); i++) plan_.is_expected[i] = tangents_.defines(i) ? 1 : 0;
+    for (size_t i = 0; i < trace_.differentiable.size(); i++) plan_.is_expected[i] = expected->tangents.defines(i);
     if (expected->general != nullptr) {
       plan_.has_gradient = expected->general->plan().has_gradient;
       plan_.uses = expected->general->plan().uses;
@@ -123,12 +123,11 @@ class TracedCodeImpl final : public TracedCode {
       auto forward = maker_->make(graphs_.forward, trace_.constants);
       if (!forward) return forward.unsupported();
       forward_ = std::move(forward).value();
-      make_plan(is_grad_mode);
-      if (!is_general_ && tangents_.is_defined.empty()) return true;
+    }
+    if (std::ranges::any_of(plan_.is_expected, [](uint8_t is_expected) { return is_expected != 0; })) {
       auto backward = maker_->make(graphs_.backward, trace_.constants);
       if (!backward) return backward.unsupported();
       backwards_.emplace(full_key(), std::move(backward).value());
-      return true;
     }
     make_plan(is_grad_mode);
     return true;
@@ -202,7 +201,7 @@ class TracedCodeImpl final : public TracedCode {
   host::BackwardKey full_key() const {
     host::BackwardKey key;
     key.is_defined = plan_.is_expected;
-    key.strides = tangents_.strides;
+    key.strides = tangent_strides_;
     key.strides.resize(trace_.differentiable.size());
     key.is_needed.assign(inputs_.size(), 0);
     for (size_t i = 0; i < inputs_.size(); i++) key.is_needed[i] = inputs_[i].like.requires_grad ? 1 : 0;
@@ -404,9 +403,9 @@ class TracedCodeImpl final : public TracedCode {
   FunctionalRegion functional_;
   passes::Partition graphs_;
   std::unique_ptr<host::RegionProgram> inference_;
-  std::unique_ptr<host::RegionProgram> forward_;  // where something can be differentiated
-  TangentSpec tangents_;                          // of the joint graph, unless it is general
-  bool is_general_ = true;                        // the joint graph has gradients of all results
+  std::unique_ptr<host::RegionProgram> forward_;       // where something can be differentiated
+  std::vector<std::vector<int64_t>> tangent_strides_;  // of the joint graph, where they are not as traced
+  bool is_general_ = true;                             // the joint graph has gradients of all results
   std::atomic<bool> has_wanted_{false};
   std::optional<TangentSpec> wanted_;  // under the mutex
   mutable std::mutex mutex_;

@@ -425,9 +425,12 @@ Outcome Recorder::get_item(Act& act, Operand c, Operand k, Operand* out) {
 }
 
 Outcome Recorder::set_item(Act&, Operand c, Operand k, Operand v) {
+  bool saw_callback = false;
   auto run = [&]() -> int {
     CCall bracket(*this);
-    return PyObject_SetItem(c.object, k.object, v.object);
+    const int status = PyObject_SetItem(c.object, k.object, v.object);
+    saw_callback = bracket.saw_callback();
+    return status;
   };
   if (!active_) return run() < 0 ? Outcome::Raised : Outcome::Done;
   if (c.id < 0 || k.id < 0 || v.id < 0) return stop("an item store with a value of unknown origin");
@@ -437,14 +440,7 @@ Outcome Recorder::set_item(Act&, Operand c, Operand k, Operand v) {
     bool is_number_value = is_number(v.object);
     if (is_number_value ? !know_type(v) : !prepare_torch_argument(v, true)) return stop("a tensor item store");
     const ValueId index = fix_lists(k);
-    int status;
-    bool saw_callback;
-    {
-      CCall bracket(*this);
-      status = PyObject_SetItem(c.object, k.object, v.object);
-      saw_callback = bracket.saw_callback();
-    }
-    if (status < 0) {
+    if (run() < 0) {
       lose("a tensor item store that raised");
       return Outcome::Raised;
     }

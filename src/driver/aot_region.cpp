@@ -120,8 +120,9 @@ class AotRegion final : public entry::RegionRunner {
     const auto ready = std::find_if(variants_.begin(), variants_.end(), [](const auto& v) { return !v->is_pending; });
     const Variant& shown = ready == variants_.end() ? *variants_.front() : **ready;
     std::string text = shown.text;
-    if (const uint64_t count = shown.code == nullptr ? 0 : shown.code->rerun_count(); count > 0)
-      text += "; PyTorch differentiated it " + std::to_string(count) + " times";
+    uint64_t rerun_count = replaced_reruns_;
+    for (const auto& variant : variants_) rerun_count += variant->code == nullptr ? 0 : variant->code->rerun_count();
+    if (rerun_count > 0) text += "; backwards that PyTorch ran: " + std::to_string(rerun_count);
     return has_sizes() && variants_.size() > 1 ? text + ", for each of " + std::to_string(variants_.size()) + " sizes"
                                                : text;
   }
@@ -305,7 +306,8 @@ class AotRegion final : public entry::RegionRunner {
            now.distances == variant.facts.distances;
   }
 
-  // Made for gradients of other results than all of them; once, since they may be others in turn.
+  // Made for gradients of other results than all of them; once, since they may be others in turn. What is compiled in
+  // the background stays as it is: its code would come some calls later.
   std::shared_ptr<Variant> specialise(const std::shared_ptr<Variant>& general, aot::TangentSpec tangents,
                                       PyObject* const* operands) {
     if (general->is_special || context_.options.async_compile) return general;
@@ -316,10 +318,10 @@ class AotRegion final : public entry::RegionRunner {
     if (made == nullptr || made->code == nullptr) {
       failure_ = failure;
       failures_ = 0;
-      is_asked_too_much_ = false;
       return general;
     }
     made->is_special = true;
+    replaced_reruns_ += general->code->rerun_count();
     std::erase(variants_, general);
     return made;
   }
@@ -373,8 +375,8 @@ class AotRegion final : public entry::RegionRunner {
     variant.last_used = ++clock_;
     if (has_sizes()) variant.key = sizes_.values();
     auto code = make_code_or_report(variant, inputs, expected);
-    if (!code && region().has_gradients && expected == nullptr && variant.nodes->failed_item() < 0) {
-      // A gradient that joined has freed the graph behind a result: whoever differentiates that will be told.
+    if (!code && region().has_gradients && expected == nullptr && host::says_graph_is_freed(code.unsupported().text)) {
+      // By a gradient that joined, behind a result that requires more: whoever differentiates that will be told.
       PyErr_Clear();
       static const aot::ExpectedTangents kNone;
       code = make_code_or_report(variant, inputs, &kNone);
@@ -538,6 +540,7 @@ class AotRegion final : public entry::RegionRunner {
   SizeKey sizes_;                            // of this run; code is made for given sizes
   const uint64_t size_choice_;               // of the entry: kernels of one choice of sizes stay apart
   uint64_t made_variants_ = 0;
+  uint64_t replaced_reruns_ = 0;       // backwards that code ran again of which there is other code now
   std::unordered_set<uint64_t> seen_;  // keys without code
   uint64_t clock_ = 0;
   int32_t refused_guard_ = -1;

@@ -56,8 +56,7 @@ bool RegionGradients::asks_for_gradient(ValueId id) const {
   if (value.kind == NodeKind::TensorSetAttribute)
     return PyUnicode_CompareWithASCIIString(value.object, "_backward_hooks") == 0;
   if (value.kind != NodeKind::TensorCall || operands.size() < 2 || operands[1] == kNoValue) return false;
-  PyObject* callable = plan_.constants[operands[0]];
-  const host::TorchCallable kind = host::classify_torch_callable(callable);
+  const host::TorchCallable kind = host::classify_torch_callable(plan_.constants[operands[0]]);
   return kind.is_torch && std::string_view(kind.name).ends_with("retain_grad");
 }
 

@@ -19,9 +19,8 @@ class RegionGradients {
   bool is_backward(ValueId id) const;
 
   /// By value: what the trace differentiates with respect to, for each call but those that may join a region, and what
-  /// has hooks or keeps its gradient. A region
-  /// has one autograd node, behind which its results no longer depend on each other; so what is computed from such a
-  /// tensor belongs to another region than the tensor.
+  /// has hooks or keeps its gradient. A region has one autograd node, behind which its results no longer depend on each
+  /// other; so what is computed from such a tensor belongs to another region than the tensor.
   std::vector<uint8_t> find_targets(const std::vector<uint8_t>& may_join) const;
 
   /// Can a call of run_backward be a node of the region that begins at `first_item` and has the values `is_inside`? All
@@ -31,6 +30,7 @@ class RegionGradients {
  private:
   bool may_follow_from(const std::vector<ValueId>& targets, int32_t first_target, ValueId id,
                        std::unordered_set<ValueId>& harmless) const;
+  /// Does it give a tensor a hook, or say that its gradient is to be kept?
   bool asks_for_gradient(ValueId id) const;
   bool list_tensors(ValueId id, std::vector<ValueId>* out) const;
   void mark_tensors(ValueId id, int depth, std::vector<uint8_t>* marks) const;

@@ -158,7 +158,7 @@ class Planner {
   }
 
   bool writes_own_memory(ValueId id, int32_t region) const {
-    const NodeEffects effects = facts_.effects_of(id);
+    const NodeEffects effects = effects_of_node(id);
     return effects.is_known && std::ranges::all_of(list_written(id, effects),
                                                    [&](ValueId tensor) { return memory_.is_made_in(tensor, region); });
   }
@@ -239,8 +239,7 @@ class Planner {
     if (facts_.is_excluded(index)) return false;
     const int32_t region = find_region_for(id);
     if (region == kNowhere) return false;
-    if (facts_.is_write_of_data_sizes(id) && !gradients_.is_backward(id) && !writes_own_memory(id, region))
-      return false;
+    if (facts_.is_write_of_data_sizes(id) && !writes_own_memory(id, region)) return false;
     if (!has_group() && !can_start_at(id)) return false;
     if (region > last()) open_.emplace_back();
     Open& open = open_[region];

@@ -73,13 +73,18 @@ def smaller_bodies(body):
             yield [*body[:last], (indent, f"return {', '.join(rest)},")]
 
 
-def smaller_tensor(program):
+def smaller_any(program):
+    """With a call less, then with less of the body."""
     for k in range(len(program["calls"])):
         calls = program["calls"][:k] + program["calls"][k + 1 :]
         if calls:
             yield {**program, "calls": calls}
     for body in smaller_bodies(program["body"]):
         yield {**program, "body": body}
+
+
+def smaller_tensor(program):
+    yield from smaller_any(program)
     for k, (spec, grad) in enumerate(program["calls"]):
         for i, row in enumerate(spec):
             if not isinstance(row[0], str):
@@ -108,12 +113,7 @@ TENSOR = types.SimpleNamespace(
 
 
 def smaller_python(program):
-    for k in range(len(program["calls"])):
-        calls = program["calls"][:k] + program["calls"][k + 1 :]
-        if calls:
-            yield {**program, "calls": calls}
-    for body in smaller_bodies(program["body"]):
-        yield {**program, "body": body}
+    yield from smaller_any(program)
     for k, (seed, number, between) in enumerate(program["calls"]):
         if between:
             yield {**program, "calls": [*program["calls"][:k], (seed, number, []), *program["calls"][k + 1 :]]}

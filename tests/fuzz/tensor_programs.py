@@ -112,6 +112,20 @@ MAX_ELEMENTS = 3000
 VARIATIONS = ["same", "sizes", "layout", "dtype", "grad", "alias", "no_grad", "inference"]
 
 
+BRANCHES = [
+    "if T.sum() > S:",
+    "if T.shape[0] > 2:",
+    "if F.requires_grad:",
+    "if T.amax() > 0.5:",
+    "if bool((T > 0).any()):",
+    "if T.dim() == 2:",
+    "if T.sum().item() > 0:",
+    "if T.numel() > N:",
+    "if T.dtype == torch.float32:",
+]
+LOOPS = ["for k in range(2):", "for k in range(T.shape[0]):", "for row in T:", "for k, row in enumerate(T.unbind(0)):"]
+
+
 class Writer:
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -287,6 +301,15 @@ class Writer:
             return text
         return "pass"
 
+    def block(self, indent, head, size, before):
+        self.env = dict(before)
+        self.body.append((indent, head))
+        self.statements(indent + 1, size)
+
+    def leave(self, before):
+        """Behind a block that may not have run: only the variables that were there in front of it."""
+        self.env = {k: self.env[k] for k in before if k in self.env}
+
     def statements(self, indent, count):
         r = self.random
         while count > 0:
@@ -299,56 +322,21 @@ class Writer:
                 with scope:
                     self.statements(indent + 1, size)
                 count -= size
-            elif indent < 3 and roll < 0.09:
-                text = self.fill(
-                    r.choice(
-                        [
-                            "if T.sum() > S:",
-                            "if T.shape[0] > 2:",
-                            "if F.requires_grad:",
-                            "if T.amax() > 0.5:",
-                            "if bool((T > 0).any()):",
-                            "if T.dim() == 2:",
-                            "if T.sum().item() > 0:",
-                            "if T.numel() > N:",
-                            "if T.dtype == torch.float32:",
-                        ]
-                    )
-                )
-                if text is None:
-                    continue
-                before = dict(self.env)
-                self.body.append((indent, text))
-                self.statements(indent + 1, size)
-                if r.random() < 0.4:
-                    self.body.append((indent, "else:"))
-                    self.env = dict(before)
-                    self.statements(indent + 1, size)
-                self.env = {k: self.env[k] for k in before if k in self.env}
-                count -= size
             elif indent < 3 and roll < 0.12:
-                text = self.fill(
-                    r.choice(
-                        [
-                            "for k in range(2):",
-                            "for k in range(T.shape[0]):",
-                            "for row in T:",
-                            "for k, row in enumerate(T.unbind(0)):",
-                        ]
-                    )
-                )
-                if text is None:
+                is_branch = roll < 0.09
+                head = self.fill(r.choice(BRANCHES if is_branch else LOOPS))
+                if head is None:
                     continue
                 before = dict(self.env)
-                self.body.append((indent, text))
-                self.statements(indent + 1, min(size, 2))
-                self.env = {k: self.env[k] for k in before if k in self.env}
+                self.block(indent, head, size if is_branch else min(size, 2), before)
+                if is_branch and r.random() < 0.4:
+                    self.block(indent, "else:", size, before)
+                self.leave(before)
                 count -= size
             elif indent < 3 and roll < 0.14:
-                self.body.append((indent, "try:"))
                 before = dict(self.env)
-                self.statements(indent + 1, size)
-                self.env = {k: self.env[k] for k in before if k in self.env}
+                self.block(indent, "try:", size, before)
+                self.leave(before)
                 self.body.append((indent, "except (RuntimeError, IndexError, ValueError, TypeError) as e:"))
                 self.body.append((indent + 1, "SEEN.append(type(e).__name__)"))
                 count -= size

@@ -108,7 +108,7 @@ class RegionCode {
  public:
   virtual ~RegionCode() = default;
   const RegionPlan& plan() const { return plan_; }
-  /// How many backwards ran the callables again for want of a program.
+  /// How many backwards ran the callables again, but for those with create_graph=True, which are to.
   uint64_t rerun_count() const { return rerun_count_.load(std::memory_order_relaxed); }
   void note_rerun() { rerun_count_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -127,6 +127,9 @@ class RegionCode {
   RegionPlan plan_;
   std::atomic<uint64_t> rerun_count_{0};
 };
+
+/// Is it PyTorch's error of a backward through what another one has freed?
+bool says_graph_is_freed(const std::string& text);
 
 /// Runs the region. Inputs: tensors, and floats and ints where the code has numbers. False with a Python exception set.
 bool call_region(const std::shared_ptr<RegionCode>& code, std::span<PyObject* const> inputs,

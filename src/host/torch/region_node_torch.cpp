@@ -131,11 +131,8 @@ class RegionNode : public Node {
     if (!any) return gradients;
     if (is_released_) return differentiate_others(key, tangents);
     note_differentiated(key);
-    if (!are_plain || c10::GradMode::is_enabled()) return differentiate_again(key, tangents);
-    if (!code_->prepare_backward(key)) {
-      code_->note_rerun();
+    if (!are_plain || c10::GradMode::is_enabled() || !code_->prepare_backward(key))
       return differentiate_again(key, tangents);
-    }
     ValueList inputs, results;
     for (SavedVariable& saved : saved_) inputs.values().list.emplace_back(saved.unpack(share(this)));
     if (!torch::autograd::get_current_graph_task_keep_graph()) {
@@ -288,6 +285,7 @@ class RegionNode : public Node {
 
   // By running the callables again under autograd; with create_graph=True, what eager would record now.
   variable_list differentiate_again(const BackwardKey& key, const variable_list& tangents) {
+    if (!c10::GradMode::is_enabled()) code_->note_rerun();
     const RegionPlan& plan = code_->plan();
     bool is_plain = plan.gradients.empty();
     std::vector<uint8_t> is_written(plan.input_count, 0);
@@ -369,7 +367,8 @@ class RegionCall {
   RegionCall(const std::shared_ptr<RegionCode>& code, std::vector<at::Tensor> inputs)
       : code_(code), plan_(code->plan()), inputs_(std::move(inputs)), outputs_(plan_.outputs.size()) {}
 
-  std::vector<at::Tensor>& run() {
+  /// `random`: the generator's state now, where the region draws.
+  std::vector<at::Tensor>& run(const at::Tensor& random) {
     const bool needs_node = find_need();
     NodePtr<RegionNode> node;
     if (needs_node) {
@@ -379,7 +378,7 @@ class RegionCall {
         if (plan_.has_gradient[i] == 0) edges[i] = Edge();  // only read, as by detach()
       }
       node->set_next_edges(std::move(edges));
-      if (plan_.is_random) node->keep_rng_state(get_rng_state());
+      node->keep_rng_state(random);
       node->keep_copies(inputs_);
     }
     ValueList arguments;
@@ -515,6 +514,10 @@ uint64_t BackwardKey::hash() const {
   return hasher.finish();
 }
 
+bool says_graph_is_freed(const std::string& text) {
+  return text.find(torch::autograd::ERR_BACKWARD_TWICE) != std::string::npos;
+}
+
 bool call_region(const std::shared_ptr<RegionCode>& code, std::span<PyObject* const> inputs,
                  std::vector<PyObject*>& outputs) {
   std::vector<at::Tensor> tensors;
@@ -535,7 +538,7 @@ bool call_region(const std::shared_ptr<RegionCode>& code, std::span<PyObject* co
     const WithoutGil no_gil;
     if (code->plan().is_random) random = get_rng_state();
     RegionCall call(code, std::move(tensors));
-    results = std::move(call.run());
+    results = std::move(call.run(random));
   });
   if (!ok) {
     if (random.defined()) set_rng_state(random);

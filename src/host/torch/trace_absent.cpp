@@ -112,6 +112,7 @@ bool draws_many_at_a_time() { return false; }
 void* find_torch_symbol(std::string_view) { return nullptr; }
 
 uint64_t BackwardKey::hash() const { return 0; }
+bool says_graph_is_freed(const std::string&) { return false; }
 bool call_region(const std::shared_ptr<RegionCode>&, std::span<PyObject* const>, std::vector<PyObject*>&) { fail(); }
 
 }  // namespace reprise::host
