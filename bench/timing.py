@@ -48,3 +48,11 @@ def once_ns(call):
 
 def median(values):
     return statistics.median(values)
+
+
+def paired_ratio(times, others):
+    """How many times as long `times` are as `others`, two contestants of one interleaved run: the median over rounds.
+
+    A machine that gets slower or faster on the way moves both of a round, but not the two medians alike.
+    """
+    return statistics.median(a / b for a, b in zip(times, others, strict=True))

@@ -165,24 +165,27 @@ def run_job(job, arguments, threads, timeout_s, is_alone=False):
     return {**result, "status": "crash", "error": how, "stderr": err[-3000:], "seconds": seconds}
 
 
+def is_timed(result):
+    return result["status"] == "ok" and any("ms" in facts for facts in result["columns"].values())
+
+
 def run_again(result, job, arguments, threads, timeout_s):
     """The result with times of one more process: what a process gets of the machine (its memory, its neighbours)
     differs more from the next one's than two columns inside of it do. A row that fails the second time is that row."""
-    if result["status"] != "ok" or not any("ms" in facts for facts in result["columns"].values()):
-        return result
     other = run_job(job, [word for word in arguments if not word.endswith("capture")], threads, timeout_s, True)
     return with_times(result, other) if other["status"] == "ok" else other
 
 
 def with_times(result, other):
-    """Times of two processes as one: geometric means of medians, minima of minima; `ms_runs` has both."""
+    """Times of several processes as one: geometric means of medians, minima of minima, speed-ups one a process."""
+    count = result["processes"] = result.get("processes", 1) + 1
     for column, facts in result["columns"].items():
         again = other["columns"].get(column, {})
         if "ms" in facts and "ms" in again:
-            facts["ms_runs"] = [facts["ms"], again["ms"]]
-            facts["ms"] = math.sqrt(facts["ms"] * again["ms"])
+            facts["ms"] = math.exp(((count - 1) * math.log(facts["ms"]) + math.log(again["ms"])) / count)
             facts["min_ms"] = min(facts["min_ms"], again["min_ms"])
             facts["times_ms"] = facts["times_ms"] + again["times_ms"]
+            facts["speedups"] = facts["speedups"] + again["speedups"]
         if again.get("status", "pass") != "pass":
             facts.update(status=again["status"], error=again["error"])
     return result
@@ -220,33 +223,42 @@ def run_jobs(
     jobs, path, arguments, *, threads=2, timeout_s=TIMEOUT_S, parallel=1, peers_from=None, device="cpu", processes=1
 ):  # fmt: skip
     """Run what the file does not have yet; returns all its rows. peers_from: see `with_peers`; what tracers gave is
-    taken from there as well."""
-    _, done = read_results(path)
+    taken from there as well. processes: how many time a row, the second ones behind the first ones of all rows, since
+    what slows a machine lasts minutes."""
     peers = {f"{row['row']} {row['mode']}": row for row in read_results(peers_from)[1]} if peers_from else {}
-    have = {f"{row['row']} {row['mode']}" for row in done}
-    todo = [job for job in jobs if job.key not in have]
+    have = {f"{row['row']} {row['mode']}": row for row in read_results(path)[1]}
+    begun = [have[job.key] for job in jobs if job.key in have]
+    left = sum(max(processes - row.get("processes", 1), 0) for row in begun if is_timed(row))
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = threading.Lock()
-    with open(path, "a") as out, Progress(len(todo)) as bar:
+    with open(path, "a") as out, Progress((len(jobs) - len(begun)) * processes + left) as bar:
         print(json.dumps({**facts_of_machine(threads, device), "arguments": arguments}), file=out, flush=True)
 
         def work(job):
             with lock:
                 bar.begin(job.key)
             is_theirs = job.mode == "tracers" and job.key in peers
-            result = peers[job.key] if is_theirs else run_job(job, arguments, threads, timeout_s, parallel == 1)
-            for _ in range(1, processes):
-                result = run_again(result, job, arguments, threads, timeout_s)
-            result = with_peers(result, peers)
+            if job.key in have:
+                result = run_again(have[job.key], job, arguments, threads, timeout_s)
+            else:
+                result = peers[job.key] if is_theirs else run_job(job, arguments, threads, timeout_s, parallel == 1)
+                result = with_peers(result, peers)
             with lock:
+                have[job.key] = result
                 print(json.dumps(result), file=out, flush=True)
                 bar.text = job.key
                 bar.end(outcome_of(result))
 
-        if parallel == 1:
-            for job in todo:
-                work(job)
-        else:
-            with concurrent.futures.ThreadPoolExecutor(parallel) as pool:
-                list(pool.map(work, todo))
+        def is_todo(job, number):
+            row = have.get(job.key)
+            return row is None or (is_timed(row) and row.get("processes", 1) < number)
+
+        for number in range(1, processes + 1):
+            todo = [job for job in jobs if is_todo(job, number)]
+            if parallel == 1:
+                for job in todo:
+                    work(job)
+            else:
+                with concurrent.futures.ThreadPoolExecutor(parallel) as pool:
+                    list(pool.map(work, todo))
     return read_results(path)[1]

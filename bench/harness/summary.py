@@ -70,21 +70,21 @@ def is_whole(row):
     return counted.get("is_whole", False) or bool(steady.get("runs") and runs_nothing_else)
 
 
-def is_apart(a, b):
-    """Two times of the same program that differ by more than 5 %."""
-    return abs(a / b - 1) > NOISE
+def is_apart(ratio):
+    """Two measurements of the same thing, one over the other, that differ by more than 5 %."""
+    return abs(ratio - 1) > NOISE
 
 
 def is_noisy(row):
-    """The second eager column is off by too much, or the speed-up in the second process is."""
-    a, b = column_of(row, "eager").get("ms"), column_of(row, "eager-again").get("ms")
-    return (bool(a and b) and is_apart(a, b)) or is_apart(*speedups_of_processes(row))
+    """The second eager column is off by too much in a process, or speed-ups in two processes are."""
+    mine = speedups_of(row, "reprise")
+    return any(map(is_apart, speedups_of(row, "eager-again"))) or bool(mine and is_apart(max(mine) / min(mine)))
 
 
-def speedups_of_processes(row):
-    """Of the first and the second process that timed the row; (1, 1) where one did."""
-    base, mine = (column_of(row, column).get("ms_runs") for column in ("eager", "reprise"))
-    return tuple(b / m for b, m in zip(base, mine, strict=True)) if base and mine else (1, 1)
+def speedups_of(row, column):
+    """How many times as fast as eager a column is, in each process that timed the row."""
+    base, facts = column_of(row, "eager").get("ms"), column_of(row, column)
+    return facts.get("speedups") or ([base / facts["ms"]] if base and "ms" in facts else [])
 
 
 def notes_of(row):
@@ -94,8 +94,9 @@ def notes_of(row):
 
 
 def speedup(row, column="reprise", over="eager"):
-    base, mine = column_of(row, over).get("ms"), column_of(row, column).get("ms")
-    return base / mine if base and mine and works(row, column) else None
+    """Of one column over another: geometric means of what processes gave; None where the row has none."""
+    base, mine = speedups_of(row, over), speedups_of(row, column)
+    return geometric_mean(mine) / geometric_mean(base) if base and mine and works(row, column) else None
 
 
 def agreement(rows, others, column="reprise"):
@@ -111,7 +112,7 @@ def agreement(rows, others, column="reprise"):
         if not a or not b:
             continue
         notes = ", ".join(sorted({note for note in (notes_of(row), notes_of(other)) if note}))
-        verdict = "flagged" if notes else "apart" if is_apart(a, b) else "agree"
+        verdict = "flagged" if notes else "apart" if is_apart(b / a) else "agree"
         found.append({"model": row["row"], "mode": row["mode"], "first": a, "second": b, "ratio": b / a,
                       "verdict": verdict, "notes": notes})  # fmt: skip
     return found
@@ -297,8 +298,7 @@ def headline(facts, rows):
     ratios = [a / b for a, b in zip(cold, theirs) if a and b]
     memory = [column_of(r, "eager").get("peak_mb", 0) / column_of(r, "reprise")["peak_mb"] for r in rows
               if column_of(r, "reprise").get("peak_mb")]  # fmt: skip
-    spread = [abs(column_of(r, "eager")["ms"] / column_of(r, "eager-again")["ms"] - 1) for r in rows
-              if column_of(r, "eager-again").get("ms")]  # fmt: skip
+    spread = [abs(ratio - 1) for row in rows for ratio in speedups_of(row, "eager-again")]
     return {
         "date": facts.get("date", ""),
         "commit": facts.get("commit", ""),

@@ -21,6 +21,7 @@ import warnings
 
 CHECKED_CALLS = 5
 MOST_ROUNDS_S = 10.0
+MOST_ROUNDS = 400
 
 
 def text_of(error):
@@ -122,6 +123,13 @@ def measure_column(row, mode, column, want, exact_maker, eager_ns):
     return facts, program
 
 
+def rounds_for(one_round_s, rounds, budget_s):
+    """`rounds`, or fewer where the budget ends before; quick programs fill half of the budget, 20 rounds of 2 ms are a
+    moment of the machine."""
+    affordable = int(budget_s / one_round_s)
+    return max(5, min(affordable, max(rounds, min(MOST_ROUNDS, affordable // 2))))
+
+
 def measure_times(row, programs, rounds, budget_s):
     """Interleaved milliseconds a call, dict column -> list; what each recorded meanwhile, None for other compilers."""
     from bench import stats
@@ -137,7 +145,7 @@ def measure_times(row, programs, rounds, budget_s):
     for call in calls.values():
         call()
     one_round = max(time.perf_counter() - start, 1e-6)
-    rounds = max(5, min(rounds, int(budget_s / one_round)))
+    rounds = rounds_for(one_round, rounds, budget_s)
     before = {column: stats.stats_of(program.compiled) for column, program in programs.items()}
     found = interleaved_ns(calls, rounds, 1, before=lambda name: rows.seed_all(0))
     changes = {c: stats.changes(before[c], stats.stats_of(program.compiled)) for c, program in programs.items()}
@@ -153,7 +161,7 @@ def measure(row, mode, columns, rounds, budget_s, with_capture, with_peers_captu
     from bench.harness.programs import INFERENCE, make_program, surroundings
     from bench.harness.summary import is_apart
     from bench.memory import peak_live_bytes
-    from bench.timing import median
+    from bench.timing import median, paired_ratio
     from bench.zoo import Missing
 
     result = {"row": row.name, "suite": row.suite, "mode": mode, "hard": row.hard, "columns": {}}
@@ -212,12 +220,13 @@ def measure(row, mode, columns, rounds, budget_s, with_capture, with_peers_captu
                 counts["torch"] = {"error": text_of(error)}
     if rounds:
         times, recordings = measure_times(row, programs, rounds, budget_s)
-        if "eager-again" in times and is_apart(median(times["eager"]), median(times["eager-again"])):
+        if "eager-again" in times and is_apart(paired_ratio(times["eager"], times["eager-again"])):
             times, recordings = measure_times(row, programs, rounds, budget_s)  # once more; then it is flagged
         args, kwargs = capture.rows.make_inputs(row, 0)
         for column, program in programs.items():
             facts = result["columns"].setdefault(column, {"status": "pass"})
             facts["ms"], facts["min_ms"] = median(times[column]), min(times[column])
+            facts["speedups"] = [paired_ratio(times["eager"], times[column])]
             if recordings[column] is not None:  # what another column changes may make ours record again
                 facts["timed_recordings"] = recordings[column]
             facts["times_ms"] = [round(t, 4) for t in times[column]]

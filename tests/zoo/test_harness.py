@@ -164,7 +164,7 @@ def test_a_row_that_records_while_it_is_timed_says_so():
     row = make_row("normal(3, 4)")
     programs = {column: make_program(row, "inference", column) for column in ("eager", "reprise")}
     times, recordings = measure_times(row, programs, 5, 1)
-    assert recordings == {"eager": None, "reprise": 0} and [len(t) for t in times.values()] == [5, 5]
+    assert recordings == {"eager": None, "reprise": 0} and len(times["eager"]) == len(times["reprise"]) >= 5
     results = [timed("a", "inference", eager=1.0, reprise=1.0), timed("b", "inference", eager=1.0, reprise=1.0)]
     results[0]["columns"]["reprise"]["timed_recordings"] = 3
     results[1]["columns"]["reprise"]["timed_recordings"] = 0
@@ -228,7 +228,7 @@ def test_times_of_two_processes_are_joined_and_flag_a_row_that_differs():
     def result_of(eager, reprise, status="pass"):
         found = make_timed("a", eager, eager, reprise)
         for column in found["columns"].values():
-            column.update(min_ms=column["ms"] - 1, times_ms=[column["ms"]])
+            column.update(min_ms=column["ms"] - 1, times_ms=[column["ms"]], speedups=[eager / column["ms"]])
         found["columns"]["reprise"].update(status=status, error="x" if status != "pass" else None)
         return found
 
@@ -238,3 +238,41 @@ def test_times_of_two_processes_are_joined_and_flag_a_row_that_differs():
     assert summary.speedup(joined) == pytest.approx((2 * 40 / 19.8) ** 0.5)
     assert summary.is_noisy(driver.with_times(result_of(10, 5), result_of(10, 4)))
     assert driver.with_times(result_of(10, 5), result_of(10, 5, "wrong"))["columns"]["reprise"]["status"] == "wrong"
+
+
+def test_quick_programs_fill_half_of_the_budget_and_slow_ones_end_with_it():
+    from bench.harness.worker import rounds_for
+
+    assert [rounds_for(s, 20, 5) for s in (0.0001, 0.01, 0.2, 0.5, 9)] == [400, 250, 20, 10, 5]
+
+
+def test_a_machine_that_slows_down_on_the_way_does_not_move_a_ratio():
+    from bench.timing import paired_ratio
+
+    others = [1.0, 1.0, 1.0, 3.0, 3.1]
+    assert paired_ratio([2 * t for t in others], others) == 2
+
+
+def test_second_processes_run_behind_first_ones_and_a_stopped_run_goes_on(tmp_path, monkeypatch):
+    seen = []
+
+    def run_job(job, arguments, threads, timeout_s, is_alone=False):
+        seen.append(job.row.name)
+        if len(seen) == 4:
+            raise KeyboardInterrupt
+        found = timed(job.row.name, job.mode, eager=2.0, reprise=1.0)
+        for facts in found["columns"].values():
+            facts.update(min_ms=1.0, times_ms=[1.0], speedups=[1.0])
+        return found if job.row.name != "bad" else {**found, "status": "eager-fails", "columns": {}, "error": "x"}
+
+    monkeypatch.setattr(driver, "run_job", run_job)
+    jobs = [
+        driver.Job(dataclasses.replace(make_row("normal(3, 4)"), name=name), "inference") for name in ("a", "bad", "b")
+    ]
+    path = tmp_path / "results.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        driver.run_jobs(jobs, path, [], processes=2)
+    found = {row["row"]: row for row in driver.run_jobs(jobs, path, [], processes=2)}
+    assert seen == ["a", "bad", "b", "a", "a", "b"]
+    assert [len(found[name]["columns"]["reprise"]["speedups"]) for name in ("a", "b")] == [2, 2]
+    assert found["a"]["processes"] == 2 and "processes" not in found["bad"]
