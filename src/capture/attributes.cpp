@@ -211,6 +211,12 @@ Py_ssize_t find_field(PyObject* descriptor, PyObject* o) {
   return index < PyTuple_GET_SIZE(o) ? index : -1;
 }
 
+/// Reading it gives None where nothing was stored: it never raises (a function's __module__, __doc__).
+bool is_never_absent(PyObject* descriptor) {
+  return Py_TYPE(descriptor) == &PyMemberDescr_Type &&
+         reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member->type == T_OBJECT;
+}
+
 /// Whether it is a field of a frame that changes as the frame goes on: an entry has no frame that could tell.
 bool moves_with_frame(PyObject* descriptor, PyObject* o) {
   if (!PyFrame_Check(o)) return false;
@@ -303,6 +309,7 @@ Outcome Recorder::read_slot(PyObject* descriptor, Operand o, Operand* out) {
     return Outcome::Done;
   }
   if (is_member) {
+    if (is_never_absent(descriptor)) facts_[id].is_present = true;
     if (!know_present(id)) {
       Py_DECREF(value);
       return Outcome::Stop;

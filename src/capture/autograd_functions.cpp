@@ -44,7 +44,7 @@ void Recorder::ReturnWitness::note(PyObject* value) {
 }
 
 void Recorder::put_off() {
-  options_.whole_functions->insert(function_codes_.begin(), function_codes_.end());
+  for (const void* code : function_codes_) ++(*options_.whole_functions)[code];
   is_put_off_ = is_put_off_ || !function_codes_.empty();
 }
 

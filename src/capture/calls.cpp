@@ -254,7 +254,7 @@ Outcome Recorder::call_function(Operand function, const Operand* args, int n, Py
       if (!fix_callable(function)) return Outcome::Stop;
       return call_c(function, args, n, kwnames, out);
     }
-    if (is_functorch(f)) return call_repeated(function, args, n, kwnames, out);
+    if (is_functorch(f) && !is_in_transform_) return call_transform(function, args, n, kwnames, out);
     if (n == 2 && kwnames == nullptr && is_note_of_dynamo(f)) return call_note(function, args, out);
     if (!know_function(function)) return Outcome::Stop;
     if (int index = find_disabled_by_dynamo(f); index >= 0) {

@@ -259,6 +259,19 @@ bool Recorder::make_key(Operand o) {
   return false;
 }
 
+// What a class is subscripted by: a key, or tuples and lists of them (`Callable[[int], str]`).
+bool Recorder::make_class_key(Operand o) {
+  Nesting nesting(&nesting_);
+  std::vector<ValueId> ids;
+  const bool is_sequence = PyTuple_CheckExact(o.object) || PyList_CheckExact(o.object);
+  if (nesting.is_deep() || !is_sequence || is_constant(o.id) || o.id < 0) return make_key(o);
+  if (!element_ids(o, &ids)) return false;
+  for (size_t i = 0; i < ids.size(); i++) {
+    if (!make_class_key({PySequence_Fast_ITEMS(o.object)[i], ids[i]})) return false;
+  }
+  return true;
+}
+
 // The trace relies on a class: on its special names, and on what find_in_class is asked.
 void Recorder::know_type_version(PyTypeObject* type) {
   if (!active_ || !known_types_.insert(type).second) return;

@@ -393,7 +393,7 @@ Outcome Recorder::get_item(Act& act, Operand c, Operand k, Operand* out) {
   if (is_plain_sequence && PySlice_Check(k.object)) return get_slice(c, k, out);
   if (is_plain_sequence) return stop("a subscription by " + type_name(Py_TYPE(k.object)));
   if (PyType_Check(o)) {  // list[int], Generic[T], Enum['name']
-    if (!know_identity(c) || !make_key(k)) return stop("a subscripted class that is known late");
+    if (!know_identity(c) || !make_class_key(k)) return stop("a subscripted class that is known late");
     PyObject* result = run();
     if (result == nullptr) return raised();
     *out = new_constant(result);

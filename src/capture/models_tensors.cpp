@@ -119,4 +119,17 @@ MODEL(unwrap_dead_wrappers) {
   return Outcome::Done;
 }
 
+// set_autograd_compiler(None, False) -> what was set. It switches TorchDynamo's compiler of backward graphs off where a
+// transform differentiates; nobody who uses us has it on.
+MODEL(no_autograd_compiler) {
+  const bool is_off = n == 2 && kwnames == nullptr && args[0].object == Py_None && args[1].object == Py_False;
+  if (!is_off || !is_constant(args[0].id) || !is_constant(args[1].id)) return call_opaque(callable);
+  PyObject* result = call_live_alone(callable.object, args, n, nullptr);
+  if (result == nullptr) return Outcome::Raised;
+  if (!PyTuple_CheckExact(result) || PyTuple_GET_SIZE(result) != 2 || PyTuple_GET_ITEM(result, 0) != Py_None)
+    lose("a transform under compiled autograd");
+  *out = new_constant(result);
+  return Outcome::Done;
+}
+
 }  // namespace reprise::capture

@@ -9,6 +9,7 @@
 #include "capture/recorder.h"
 #include "capture/type_facts.h"
 #include "capture/type_names.h"
+#include "host/cpython/class_lookup.h"
 #include "host/cpython/operators.h"
 #include "host/torch/tensor.h"
 
@@ -557,14 +558,25 @@ Outcome Recorder::compare_special(int op, Operand l, Operand r, Operand* out, bo
   struct Side {
     Operand self, other;
     int op;
+    PyObject* name;
     PyObject* function;
+    bool is_negated;  // object.__ne__ asks __eq__
   };
-  Side sides[2] = {{l, r, op, nullptr}, {r, l, kSwapped[op], nullptr}};
+  Side sides[2] = {{l, r, op, kNames[op], nullptr, false}, {r, l, kSwapped[op], kNames[kSwapped[op]], nullptr, false}};
   if (Py_TYPE(l.object) != Py_TYPE(r.object) && PyType_IsSubtype(Py_TYPE(r.object), Py_TYPE(l.object)))
     std::swap(sides[0], sides[1]);
   *found = false;
   for (Side& side : sides) {
-    side.function = find_in_class(Py_TYPE(side.self.object), kNames[side.op]);
+    side.function = find_in_class(Py_TYPE(side.self.object), side.name);
+    if (op == Py_NE && side.function != nullptr &&
+        side.function == host::find_in_class(&PyBaseObject_Type, side.name)) {
+      PyObject* equal = find_in_class(Py_TYPE(side.self.object), kNames[Py_EQ]);
+      side.is_negated = equal != nullptr && PyFunction_Check(equal);
+      if (side.is_negated) {
+        side.name = kNames[Py_EQ];
+        side.function = equal;
+      }
+    }
     *found = *found || (side.function != nullptr && PyFunction_Check(side.function));
   }
   if (!*found) return Outcome::Done;
@@ -576,7 +588,7 @@ Outcome Recorder::compare_special(int op, Operand l, Operand r, Operand* out, bo
     if (side.function != nullptr && PyFunction_Check(side.function)) {
       bool is_python;
       const Outcome outcome =
-          call_special(kNames[side.op], side.self, std::span<const Operand>(&side.other, 1), &result, &is_python);
+          call_special(side.name, side.self, std::span<const Operand>(&side.other, 1), &result, &is_python);
       if (outcome == Outcome::Stop && has_run) {  // the other side has answered: this call is not recorded
         result = {PyObject_CallFunctionObjArgs(side.function, side.self.object, side.other.object, nullptr), kNoValue};
         if (result.object == nullptr) return Outcome::Raised;
@@ -591,6 +603,14 @@ Outcome Recorder::compare_special(int op, Operand l, Operand r, Operand* out, bo
       result.object = compare(side.self.object, side.other.object, side.op);
       if (result.object == nullptr || result.object != Py_NotImplemented) lose("a comparison by C and Python methods");
       if (result.object == nullptr) return Outcome::Raised;
+    }
+    if (result.object != Py_NotImplemented && side.is_negated) {
+      bool answer = false;
+      Outcome outcome = truth(*top_, result, &answer);
+      if (outcome == Outcome::Stop) outcome = truth(*top_, result, &answer);  // ended: unrecorded now
+      Py_DECREF(result.object);
+      if (outcome == Outcome::Done) *out = bool_constant(!answer);
+      return outcome;
     }
     if (result.object != Py_NotImplemented) {
       *out = {result.object, active_ ? result.id : kNoValue};
@@ -608,6 +628,33 @@ Outcome Recorder::compare_special(int op, Operand l, Operand r, Operand* out, bo
   PyErr_Format(PyExc_TypeError, "'%s' not supported between instances of '%.100s' and '%.100s'", kSigns[op],
                Py_TYPE(l.object)->tp_name, Py_TYPE(r.object)->tp_name);
   return Outcome::Raised;
+}
+
+// Of two lists, or two tuples: are the elements the same objects, or equal, one after the other?
+Outcome Recorder::compare_elements(bool asks_equal, Operand l, Operand r, Operand* out) {
+  Nesting nesting(&nesting_);
+  std::vector<ValueId> left, right;
+  if (nesting.is_deep() || !element_ids(l, &left) || !element_ids(r, &right))
+    return stop("a comparison of sequences of unknown contents");
+  bool is_equal = left.size() == right.size();
+  ModeScope mode(*this, ResumeMode::Never);
+  for (size_t i = 0; i < left.size() && is_equal; i++) {
+    const Operand a{PySequence_Fast_ITEMS(l.object)[i], left[i]}, b{PySequence_Fast_ITEMS(r.object)[i], right[i]};
+    bool is_same = left[i] == right[i];
+    if (!is_same) {
+      const Outcome outcome = is_identical(*top_, a, b, &is_same);
+      if (outcome != Outcome::Done) return outcome;
+    }
+    if (is_same) continue;
+    Operand answer;
+    Outcome outcome = compare(*top_, Py_EQ, a, b, &answer);
+    if (outcome != Outcome::Done) return outcome;
+    outcome = truth(*top_, answer, &is_equal);
+    Py_DECREF(answer.object);
+    if (outcome != Outcome::Done) return outcome;
+  }
+  *out = bool_constant(is_equal == asks_equal);
+  return Outcome::Done;
 }
 
 Outcome Recorder::compare_values(int op, Operand l, Operand r, Operand* out) {
@@ -684,6 +731,10 @@ Outcome Recorder::compare_values(int op, Operand l, Operand r, Operand* out) {
     bool is_handled = false;
     const Outcome outcome = compare_shapes(op == Py_EQ, l, r, out, &is_handled);
     if (is_handled || outcome != Outcome::Done) return outcome;
+  }
+  if (l_sequence && r_sequence && (op == Py_EQ || op == Py_NE) && Py_TYPE(l.object) == Py_TYPE(r.object) &&
+      (PyList_CheckExact(l.object) || PyTuple_CheckExact(l.object)) && !fixed(l) && !fixed(r)) {
+    return compare_elements(op == Py_EQ, l, r, out);
   }
   if (l_sequence && r_sequence) {
     for (Operand side : {l, r}) {

@@ -66,8 +66,11 @@ struct RecorderOptions {
   int32_t max_back_edges = 1024;
   /// What took other values in earlier calls, or will: no guard fixes these sizes and ints.
   const trace::VaryingSources* varying = nullptr;
-  /// Code of autograd functions in which a recording has ended: they are taken whole. By address, never followed.
-  std::unordered_set<const void*>* whole_functions = nullptr;
+  /// How often a recording has ended in the code of an autograd function, or in a transform that a place calls: these
+  /// are taken whole. By address, never followed.
+  std::unordered_map<const void*, int>* whole_functions = nullptr;
+  /// Regions can hold the transforms of torch.func.
+  bool takes_transforms = false;
   /// The function behind a compiled callable and the object bound to it (or nullptr); borrowed. False: it is none.
   bool (*unwrap_compiled)(PyObject* object, PyObject** function, PyObject** self) = nullptr;
 };
@@ -149,6 +152,7 @@ class Recorder {
   bool can_be_constant(PyObject* object) const;
   /// Fixes a dict key or set element: an immutable constant, or identity for objects that hash by identity.
   bool make_key(Operand o);
+  bool make_class_key(Operand o);
   /// Its value is known, not only which object it is: containers that may change are read like any other.
   bool is_constant(ValueId id) const {
     return id >= 0 && facts_[id].constant != nullptr && !is_mutable_container(facts_[id].constant);
@@ -241,6 +245,7 @@ class Recorder {
   // ---- repeated_calls.cpp: calls that are executed again each time
   Outcome call_cached(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
   /// Any call whose arguments have ids; no fact is stated about them.
+  Outcome call_transform(Operand function, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Outcome call_repeated(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Outcome call_numpy(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Outcome call_builtin(const char* module, const char* name, std::initializer_list<Operand> args, Operand* out);
@@ -262,6 +267,8 @@ class Recorder {
   // ---- type_calls.cpp
   Outcome call_type(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Outcome make_instance(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);
+  Outcome compare_elements(bool asks_equal, Operand l, Operand r, Operand* out);
+  Outcome exhaust(Operand type, const Operand* args, Operand* out);
   Outcome reverse_modules(Operand type, Operand modules, Operand* out);
   Outcome make_super(const Operand* args, int n, Operand* out);
   Outcome make_exception(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);
@@ -495,6 +502,7 @@ class Recorder {
   ReturnWitness* return_witness_ = nullptr;
   std::vector<const void*> function_codes_;  // of the autograd functions that are being recorded, outermost first
   bool is_put_off_ = false;
+  bool is_in_transform_ = false;
   ValueId rare_id_ = kNoValue;
 
   std::string end_text_;

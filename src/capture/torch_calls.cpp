@@ -28,12 +28,7 @@ bool takes_scalars(std::string_view name) {
 }
 
 /// PyTorch takes a tensor of one whole number where it wants a size, a dimension or a position.
-bool may_be_size(PyObject* o) {
-  if (!host::is_tensor(o) || !host::tensor_sizes(o).empty()) return false;
-  constexpr int kInt64 = 4;  // c10::ScalarType: unsigned and signed integers come first
-  const host::TensorMetaRef meta = host::make_tensor_meta(o);
-  return meta->dim_count() == 0 && meta->dtype() <= kInt64;
-}
+bool may_be_size(PyObject* o) { return host::is_tensor(o) && host::is_whole_number(o); }
 
 bool has_size(PyObject* o) {
   if (PyTuple_Check(o) || PyList_Check(o)) {
@@ -92,6 +87,13 @@ bool accumulates_gradients(const Operand* args, int n, PyObject* kwnames) {
       return args[n - count + i].object != Py_False;
   }
   return true;
+}
+
+/// Calls that put a level of torch.func or of forward differentiation on the stack, take it off, or say what may be
+/// done under it.
+bool is_level(std::string_view name) {
+  return name.starts_with("torch._C._functorch.") || name == "torch._C._enter_dual_level" ||
+         name == "torch._C._exit_dual_level";
 }
 
 bool has_name(PyObject* names, const char* name) {
@@ -355,7 +357,8 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
       (name.find("_functorch") != std::string::npos || name.find("_mode") != std::string::npos ||
        name.find("torch_function_stack") != std::string::npos ||
        name.find("torch_dispatch_stack") != std::string::npos || name.find("dual_level") != std::string::npos ||
-       name.find("saved_tensors_default_hooks") != std::string::npos);
+       name.find("saved_tensors_default_hooks") != std::string::npos) &&
+      !(is_in_transform_ && is_level(name));
   if (is_mode) return call_opaque(callable);
   host::TorchCallableKind kind = info.is_torch ? info.kind : host::TorchCallableKind::Sync;
   if (kind == host::TorchCallableKind::Metadata && all_plain && !is_tainted) {
@@ -433,6 +436,12 @@ Outcome Recorder::call_torch(Operand callable, const Operand* args, int n, PyObj
   if (kind == Kind::StateWrite || (!any_tensor && result == Py_None)) node = NodeKind::StateCall;
   if (kind == Kind::Metadata) node = NodeKind::SyncCall;
   if (kind == Kind::StateRead) node = NodeKind::SyncCall;
+  if (is_in_transform_ && node == NodeKind::StateCall && is_level(name)) {
+    const ValueId id = emit(NodeKind::StateCall, operands, kwnames, 0);
+    if (id >= 0) trace_->values[id].is_level = true;
+    *out = new_constant(result);  // levels are counted from none
+    return Outcome::Done;
+  }
   Outcome outcome = finish_torch_result(node, operands, kwnames, 0, result, is_tainted, out);
   if (active_ && out->id >= 0 && node == NodeKind::TensorCall && has_known_arguments && !saw_callback) {
     trace_->values[out->id].is_data_sized = is_tainted;

@@ -56,6 +56,34 @@ Outcome Recorder::reverse_modules(Operand type, Operand modules, Operand* out) {
   return Outcome::Done;
 }
 
+// deque(iterable, maxlen=0): how a library takes all that an iterator gives. What it makes is empty.
+Outcome Recorder::exhaust(Operand type, const Operand* args, Operand* out) {
+  ModeScope mode(*this, ResumeMode::Never);
+  Operand iterator;
+  Outcome outcome = make_iterator(args[0], &iterator);
+  if (outcome != Outcome::Done) return outcome;
+  for (bool is_first = true;; is_first = false) {
+    Operand element;
+    outcome = next_element(iterator, &element);
+    if (outcome == Outcome::Stop && (!is_first || !can_be_iterated_again(args[0].object)))
+      outcome = next_element(iterator, &element);
+    if (outcome != Outcome::Done || element.object == nullptr) break;
+    Py_DECREF(element.object);
+  }
+  Py_DECREF(iterator.object);
+  if (outcome != Outcome::Done) return outcome;
+  PyObject* const nothing = PyTuple_New(0);
+  PyObject* const result = PyObject_CallFunctionObjArgs(type.object, nothing, args[1].object, nullptr);
+  if (result == nullptr) {
+    Py_DECREF(nothing);
+    return Outcome::Raised;
+  }
+  const ValueId operands[] = {type.id, constant_id(nothing), args[1].id};
+  Py_DECREF(nothing);
+  *out = {result, emit_typed(NodeKind::Object, operands, result, nullptr, 1)};
+  return Outcome::Done;
+}
+
 Operand Recorder::new_plain_object(PyObject* stolen, Operand type) {
   ValueId operands[] = {type.id};
   ValueId id = emit_typed(NodeKind::Object, operands, stolen);
@@ -441,6 +469,10 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     return Outcome::Done;
   }
   if (t == &PySuper_Type) return make_super(args, n, out);
+  if (!strcmp(t->tp_name, "collections.deque") && is_made_in_c(t) && n == 2 && is_constant(args[1].id) &&
+      PyLong_CheckExact(args[1].object) && PyObject_Not(args[1].object) == 1) {
+    return exhaust(type, args, out);
+  }
   if (!strcmp(t->tp_name, "collections.defaultdict") && is_made_in_c(t) && n <= 1) {
     PyObject* result = live();
     if (result == nullptr) return raised();

@@ -1,11 +1,13 @@
 #include "driver/region_nodes.h"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include "base/check.h"
 #include "guards/facts.h"
 #include "host/torch/tensor.h"
+#include "host/torch/trace_tensor.h"
 #include "runtime/run_node.h"
 
 namespace reprise::driver {
@@ -60,7 +62,9 @@ RegionNodes::RegionNodes(const entry::Entry& entry, const entry::RegionStep& ste
       operands_.push_back(found->second);
     }
     slots[id] = node.slot;
-    has_state_nodes_ = has_state_nodes_ || trace::category_of(value.kind) == Category::State;
+    node.is_level = value.is_level;
+    has_levels_ = has_levels_ || node.is_level;
+    has_state_nodes_ = has_state_nodes_ || (trace::category_of(value.kind) == Category::State && !node.is_level);
     nodes_.push_back(node);
   }
   for (ValueId id : step.values) outputs_.push_back(slots.at(id));
@@ -115,6 +119,8 @@ bool RegionNodes::call(std::span<PyObject* const> inputs, host::TraceRun*, std::
   std::copy(constants_.begin(), constants_.end(), slots.begin() + static_cast<ptrdiff_t>(input_count_));
   bool ok = true;
   failed_item_ = -1;
+  std::optional<host::UndoPoint> undo;
+  if (has_levels_) undo.emplace();
   // Numbers that were kept as tensors, for a second differentiation.
   std::vector<PyObject*> numbers;
   for (size_t i = tensor_count_; i < input_count_ && ok; i++) {
@@ -148,6 +154,7 @@ bool RegionNodes::call(std::span<PyObject* const> inputs, host::TraceRun*, std::
     ok = false;
     break;
   }
+  if (!ok && undo) undo->restore();
   if (ok) {
     for (int32_t slot : outputs_) outputs.push_back(Py_NewRef(slots[slot]));
   }
@@ -162,7 +169,7 @@ bool RegionNodes::run_state_nodes() {
   std::copy(constants_.begin(), constants_.end(), slots.begin() + static_cast<ptrdiff_t>(input_count_));
   bool ok = true;
   for (const Node& node : nodes_) {
-    if (trace::category_of(node.kind) != Category::State) continue;
+    if (trace::category_of(node.kind) != Category::State || node.is_level) continue;
     slots[node.slot] = run_one(node, slots, gathered);
     ok = slots[node.slot] != nullptr || !PyErr_Occurred();
     if (!ok) break;

@@ -26,6 +26,7 @@ class RegionNodes final : public aot::RegionCallables {
     uint32_t operand_count = 0;
     int32_t slot = -1;  // of its value
     int32_t item = -1;  // of the trace
+    bool is_level = false;
   };
 
   /// `numbers`: what the region's numbers are from now on; borrowed. Those of `symbolic` (places among the numbers) are
@@ -44,7 +45,8 @@ class RegionNodes final : public aot::RegionCallables {
   /// Items of the trace whose results cannot be outputs of a region.
   const std::vector<int32_t>& refused_items() const { return refused_items_; }
   void refuse_output(size_t index) override;
-  /// Runs the torch-state nodes alone: native code leaves torch's state as it found it. False with an exception set.
+  /// Runs the torch-state nodes alone (not levels of transforms, which are undone again): native code leaves torch's
+  /// state as it found it. False with an exception set.
   bool run_state_nodes();
 
   /// Drops all nodes that no fact about sizes needs, and the outputs.
@@ -74,6 +76,7 @@ class RegionNodes final : public aot::RegionCallables {
   size_t tensor_count_ = 0;
   size_t slot_count_ = 0;
   bool has_state_nodes_ = false;
+  bool has_levels_ = false;           // of torch.func's transforms: they are on the stack only while the nodes run
   std::vector<PyObject*> constants_;  // strong
   std::vector<Node> nodes_;
   std::vector<int32_t> operands_;

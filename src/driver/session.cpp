@@ -36,6 +36,7 @@ capture::RecorderOptions make_options(runtime::CompileContext& context, const tr
   if (context.has_varying_sizes()) options.varying = &varying;
   options.max_items = context.options.max_trace_items;
   options.whole_functions = &context.whole_functions;
+  options.takes_transforms = context.is_native() || context.is_aot_eager();
   options.unwrap_compiled = unwrap_compiled;
   return options;
 }
@@ -159,6 +160,12 @@ static void cut_at(const trace::Trace& trace, int32_t item, std::vector<int32_t>
   }
 }
 
+/// No region has all of it: from the next recording on each is one call that is made again.
+void give_up_transforms(runtime::CompileContext& context, const std::vector<const void*>& places) {
+  constexpr int kAlways = 1 << 20;
+  for (const void* place : places) context.whole_functions[place] = kAlways;
+}
+
 void Session::renew(runtime::CompileContext& context, runtime::PublishedEntry& published) {
   entry::Entry& old = published.entry();
   trace::RegionOptions options = old.region_options;
@@ -209,6 +216,12 @@ void Session::renew(runtime::CompileContext& context, runtime::PublishedEntry& p
   options.takes_gradients &= context.takes_gradients;
   std::unique_ptr<entry::Entry> entry = entry::make_entry(old.take_trace(), nullptr, options);
   REPRISE_CHECK(entry != nullptr, "an entry cannot be made again");
+  if (const auto places = entry->list_broken_transforms(); !places.empty()) {
+    give_up_transforms(context, places);
+    published.place()->want_recording("a transform of torch.func that could not be compiled");
+    published.place()->drop(published);
+    return;
+  }
   entry->region_notes = std::move(notes);
   add_runners(context, *entry);
   published.renew(std::move(entry));
@@ -222,6 +235,7 @@ void Session::finish() {
   PyErr_Fetch(&type, &value, &traceback);
   std::string reason = recorder_.end_text();
   std::unique_ptr<entry::Entry> entry;
+  std::vector<const void*> broken;
   try {
     if (std::unique_ptr<trace::Trace> trace = recorder_.is_put_off() ? nullptr : recorder_.take_trace()) {
       if (base::is_log_enabled(base::LogWord::Trace))
@@ -235,6 +249,8 @@ void Session::finish() {
       if (!is_empty) {
         runtime::PhaseTimer timer(context_->statistics, runtime::Phase::Entry);
         entry = entry::make_entry(std::move(trace), &reason, make_region_options(*context_));
+        if (entry != nullptr) broken = entry->list_broken_transforms();
+        if (!broken.empty()) entry.reset();
         if (entry != nullptr) add_runners(*context_, *entry);
       }
     }
@@ -245,7 +261,12 @@ void Session::finish() {
   if (entry != nullptr) {
     if (base::is_log_enabled(base::LogWord::Entry)) dump(base::LogWord::Entry, context_->name, entry->print());
     place_.publish(std::move(entry));
+  } else if (!broken.empty()) {
+    give_up_transforms(*context_, broken);
+    place_.note_recording_put_off();
   } else if (recorder_.is_put_off()) {
+    if (base::is_log_enabled(base::LogWord::Trace))
+      dump(base::LogWord::Trace, context_->name, "put off: " + recorder_.end_text());
     place_.note_recording_put_off();
   } else {
     place_.note_recording_failed(reason.empty() ? "nothing could be recorded" : reason);

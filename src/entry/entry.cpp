@@ -26,6 +26,28 @@ bool Entry::needs_renewal() const {
   return !list_failing_guards().empty();
 }
 
+std::vector<const void*> Entry::list_broken_transforms() const {
+  std::vector<const void*> broken;
+  for (const trace::Transform& transform : trace_->transforms) {
+    bool has_levels = false, is_whole = true;
+    int32_t region = -1;
+    for (int32_t item = transform.first_item; item <= transform.last_item; item++) {
+      if (trace_->items[item].guard >= 0) continue;
+      const trace::ValueId id = trace_->items[item].value;
+      const trace::Category category = trace_->category(id);
+      const trace::Value& value = trace_->values[id];
+      has_levels = has_levels || value.is_level;
+      const bool is_torch = category == trace::Category::Tensor || category == trace::Category::Sync || value.is_level;
+      if (!is_torch || liveness_.is_live[id] == 0 || value.is_pre) continue;
+      const int32_t here = region_steps_.empty() ? -1 : plan_.region_of[item];
+      if (region < 0) region = here;
+      is_whole = is_whole && here >= 0 && here == region;
+    }
+    if (has_levels && !is_whole) broken.push_back(transform.place);
+  }
+  return broken;
+}
+
 std::vector<int32_t> Entry::list_failing_guards() const {
   std::vector<int32_t> items;
   if (statistics.guard_exits.empty()) return items;

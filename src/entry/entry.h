@@ -87,6 +87,8 @@ class Entry {
   std::unique_ptr<trace::Trace> take_trace() { return std::move(trace_); }
   /// A region has given up: see RegionRunner. Or a guard has failed for which a group of regions was taken back.
   bool needs_renewal() const;
+  /// Transforms of torch.func that no region has as a whole: Transform::place of each. The entry must not run then.
+  std::vector<const void*> list_broken_transforms() const;
   /// Those guards: items of the trace.
   std::vector<int32_t> list_failing_guards() const;
   const trace::Liveness& liveness() const { return liveness_; }

@@ -45,8 +45,8 @@ class CompileContext {
   uint64_t clock = 0;  // grows with every run of an entry
   // What a custom backend has not been seen to refuse.
   bool takes_data_sizes = true, takes_gradients = true;
-  std::unordered_set<const void*> whole_functions;  // code of autograd functions that recordings take as one call
-  int32_t branch_count = 0;                         // ever made, since the last reset
+  std::unordered_map<const void*, int> whole_functions;  // what recordings take as one call: see RecorderOptions
+  int32_t branch_count = 0;                              // ever made, since the last reset
 
   PyObject* backend() const { return backend_; }
   /// Regions become native code (backend "native").

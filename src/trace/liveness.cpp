@@ -160,6 +160,10 @@ class Analysis {
     const int32_t item = trace_.values[id].item;
     return regions_ != nullptr && item >= 0 && regions_->deferred_of[item] >= 0;
   }
+  bool is_hidden(ValueId id) const {
+    return regions_ != nullptr && !regions_->is_overwritten.empty() &&
+           regions_->is_overwritten[static_cast<size_t>(trace_.values[id].item)] != 0;
+  }
   // It exits to the region's snapshot, which is there until the region has run.
   bool is_in_front(int32_t item) const { return regions_ != nullptr && regions_->region_in_front_of(item) >= 0; }
   // It fails by taking its group back, to that snapshot.
@@ -186,7 +190,7 @@ class Analysis {
           mark_live(item.value);
           break;
         case Category::Mutate:
-          if (is_effect(item.value)) mark_live(item.value);
+          if (is_effect(item.value) && !is_hidden(item.value)) mark_live(item.value);
           break;
         case Category::Root:
         case Category::Read:

@@ -290,7 +290,7 @@ bool RegionFacts::is_region_node(ValueId id) const {
       // Metadata: t.type(dtype), which gives a tensor.
       const bool is_tensor_call = callable.kind == Kind::Tensor || callable.kind == Kind::DataDependent ||
                                   callable.kind == Kind::Metadata || callable.kind == Kind::Backward;
-      return value.kind == NodeKind::StateCall || is_tensor_call;
+      return value.kind == NodeKind::StateCall || is_tensor_call || is_wrapped_leaf(id);
     }
     case NodeKind::TensorUnary:
     case NodeKind::TensorBinary:
@@ -306,6 +306,13 @@ bool RegionFacts::is_region_node(ValueId id) const {
     default:
       return false;
   }
+}
+
+// `requires_grad_()` of what a level of torch.func has wrapped.
+bool RegionFacts::is_wrapped_leaf(ValueId id) const {
+  if (trace_.find_transform(value_of(id).item) == nullptr) return false;
+  const host::TorchCallable callable = host::classify_torch_callable(plan_.constants[trace_.operands(id)[0]]);
+  return callable.is_torch && std::string_view(callable.name).ends_with(".requires_grad_");
 }
 
 // Python's own state: PyTorch calls don't see it. What is stashed for the engine's threads is for Python that they run.
@@ -418,6 +425,7 @@ NodeEffects RegionFacts::effects_of(ValueId id) const {
         effects.is_known = false;
         break;
       }
+      if (is_wrapped_leaf(id)) break;
       const host::CallEffects found =
           host::find_effects(host::classify_torch_callable(plan_.constants[trace_.operands(id)[0]]));
       effects = {found.is_known || keeps_statistics(id), found.writes_first, found.draws, found.makes_memory};

@@ -101,6 +101,7 @@ class RegionFacts {
   void find_data_sized();
   bool varies_with_data(ValueId id, int depth) const;
   bool is_unseen_state(ValueId id) const;
+  bool is_wrapped_leaf(ValueId id) const;
   bool is_copy_of_context(ValueId id) const;
   bool is_switched_off(ValueId id) const;
   ValueId find_argument(ValueId call, size_t position, const char* name) const;

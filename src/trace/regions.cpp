@@ -1,6 +1,9 @@
 #include "trace/regions.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
 #include <unordered_set>
 #include <utility>
 
@@ -34,6 +37,7 @@ class Planner {
     plan_.deferred_of.assign(trace_.items.size(), -1);
     plan_.in_front_of.assign(trace_.items.size(), -1);
     plan_.step_of.assign(trace_.items.size(), -1);
+    plan_.is_overwritten.assign(trace_.items.size(), 0);
     use_of_.assign(trace_.values.size(), Use::None);
     level_of_.assign(trace_.values.size(), 0);
     memory_.resize(trace_.values.size());
@@ -190,7 +194,8 @@ class Planner {
     if (value.kind == NodeKind::StateCall) {
       // State nodes are run by themselves when native code stands for the region.
       for (ValueId operand : operands) {
-        if (!facts_.is_constant(operand) && value_of(operand).kind != NodeKind::StateCall) return kNowhere;
+        const bool is_known = facts_.is_constant(operand) || value_of(operand).kind == NodeKind::StateCall;
+        if (!is_known && !value.is_level) return kNowhere;
       }
       region = std::max(region, last() + (open_.back().has_torch_steps ? 1 : 0));
     } else {
@@ -232,7 +237,9 @@ class Planner {
 
   bool can_start_at(ValueId id) const {
     const int32_t snapshot = value_of(id).snapshot;
-    return snapshot >= 0 && trace_.snapshots[snapshot].is_exact && value_of(id).kind != NodeKind::StateCall;
+    const bool can_be_first =
+        value_of(id).kind != NodeKind::StateCall || trace_.find_transform(value_of(id).item) != nullptr;
+    return snapshot >= 0 && trace_.snapshots[snapshot].is_exact && can_be_first;
   }
 
   bool add_node(int32_t index, ValueId id) {
@@ -619,6 +626,7 @@ class Planner {
     std::erase_if(deferred_,
                   [&](int32_t item) { return is_behind(item) || use_of_[trace_.items[item].value] != Use::Deferred; });
     for (int32_t item : deferred_) plan_.deferred_of[item] = first + last();
+    hide_overwritten();
     open_[0].region.in_front = in_front_;
     open_[0].region.needs_undo = touches_state_ && (open_.size() > 1 || step_count > 0);
     open_.back().region.deferred = deferred_;
@@ -626,6 +634,45 @@ class Planner {
       open.region.has_guards = has_guards;
       plan_.regions.push_back(std::move(open.region));
     }
+  }
+
+  // `f.weight = w`, then `f.weight = old`: behind the group nobody has seen the first. A name that is there already
+  // keeps its place in the dict.
+  void hide_overwritten() {
+    std::map<std::pair<ValueId, std::string_view>, int32_t> last;
+    for (int32_t item : deferred_) {
+      const ValueId id = trace_.items[item].value;
+      const Value& value = value_of(id);
+      const bool looks = value.kind == NodeKind::MutatorCall || value.kind == NodeKind::DeleteItem ||
+                         value.kind == NodeKind::Set || (value.kind == NodeKind::Tuple && value.object != nullptr);
+      if (looks) last.clear();
+      if (value.kind != NodeKind::SetItem) continue;
+      const ValueId container = trace_.operands(id)[0];
+      const std::string_view name = text_of_constant(trace_.operands(id)[1]);
+      if (name.empty() || find_allocation(trace_, container) != kNoValue || !has_item(container, name)) continue;
+      const auto [place, is_new] = last.try_emplace({container, name}, item);
+      if (!is_new) plan_.is_overwritten[static_cast<size_t>(std::exchange(place->second, item))] = 1;
+    }
+  }
+
+  std::string_view text_of_constant(ValueId id) const {
+    PyObject* const object = value_of(id).kind == NodeKind::Const ? value_of(id).object : nullptr;
+    const char* const text = object != nullptr && PyUnicode_CheckExact(object) ? PyUnicode_AsUTF8(object) : nullptr;
+    return text == nullptr ? std::string_view() : std::string_view(text);
+  }
+
+  // At entry, the guards say.
+  bool has_item(ValueId container, std::string_view name) {
+    if (!has_known_items_) {
+      has_known_items_ = true;
+      for (const Guard& guard : trace_.guards) {
+        const Value& value = value_of(guard.value);
+        if (guard.fact != FactKind::Present || value.kind != NodeKind::DictItem || !value.is_pre) continue;
+        const char* const text = PyUnicode_CheckExact(value.object) ? PyUnicode_AsUTF8(value.object) : nullptr;
+        if (text != nullptr) known_items_.emplace(trace_.operands(guard.value)[0], text);
+      }
+    }
+    return known_items_.contains({container, name});
   }
 
   const Trace& trace_;
@@ -652,6 +699,9 @@ class Planner {
   std::unordered_set<ValueId> changed_objects_;
   std::vector<PyObject*> changed_names_;
   bool has_writes_ = false, touches_state_ = false;
+
+  bool has_known_items_ = false;
+  std::set<std::pair<ValueId, std::string_view>> known_items_;  // of dicts of the entry state
 };
 
 }  // namespace

@@ -60,11 +60,12 @@ struct Gathered {
 
 struct RegionPlan {
   std::vector<Region> regions;
-  std::vector<int32_t> region_of;    // by item: the region it runs in, or -1
-  std::vector<int32_t> deferred_of;  // by item: the region it runs behind, or -1
-  std::vector<int32_t> in_front_of;  // by item: the first region of the group in front of which it runs
-  std::vector<int32_t> step_of;      // by item: the region of whose group it is a step
-  std::vector<PyObject*> constants;  // by value: what the entry guards (or the value itself) say it is; borrowed
+  std::vector<int32_t> region_of;       // by item: the region it runs in, or -1
+  std::vector<int32_t> deferred_of;     // by item: the region it runs behind, or -1
+  std::vector<int32_t> in_front_of;     // by item: the first region of the group in front of which it runs
+  std::vector<int32_t> step_of;         // by item: the region of whose group it is a step
+  std::vector<uint8_t> is_overwritten;  // by item: a deferred store that another one behind the same group hides
+  std::vector<PyObject*> constants;     // by value: what the entry guards (or the value itself) say it is; borrowed
   std::unordered_map<ValueId, Gathered> gathered;
 
   int32_t region_in_front_of(int32_t item) const {

@@ -50,7 +50,15 @@ int32_t Trace::add_guard(ValueId value, FactKind fact, PyObject* object, int64_t
   return index;
 }
 
+const Transform* Trace::find_transform(int32_t item) const {
+  for (const Transform& transform : transforms) {
+    if (item >= transform.first_item && item <= transform.last_item) return &transform;
+  }
+  return nullptr;
+}
+
 void Trace::truncate(size_t item_count) {
+  std::erase_if(transforms, [&](const Transform& t) { return t.last_item >= static_cast<int32_t>(item_count); });
   // Guards are numbered in item order, so the dropped ones are the last.
   size_t guard_count = guards.size();
   for (size_t i = item_count; i < items.size(); i++) {

@@ -67,7 +67,8 @@ struct Value {
   bool is_data_sized = false;     // is_tainted, and all that is known late of it follows from the data of its operands
   bool varies = false;            // it follows from sizes that no guard fixes, and from nothing else that is late
   bool varies_with_data = false;  // it varies, and some of those sizes depend on data
-  bool is_late_size = false;      // an int that steps compute of data, and that a call takes as a size; it varies
+  bool is_level = false;  // it puts a level of torch.func on the stack, takes it off, or says what may be done under it
+  bool is_late_size = false;  // an int that steps compute of data, and that a call takes as a size; it varies
   int32_t n = 0;
   uint32_t first_operand = 0;  // into Trace::operands
   uint32_t operand_count = 0;
@@ -135,6 +136,13 @@ struct TypeVersion {
   PyObject* names[2] = {};  // strong; __name__ and __qualname__ of a class that is no static type
 };
 
+/// A call of a transform of torch.func: its items stand in one region or the entry is of no use, since a frame that
+/// goes on in the middle would find no levels.
+struct Transform {
+  int32_t first_item = 0, last_item = 0;
+  const void* place = nullptr;  // what the recorder knows it by; never followed
+};
+
 /// What a look-up of `name` in `type` found.
 struct TypeLookup {
   PyTypeObject* type = nullptr;   // strong; also a row of Trace::type_versions
@@ -156,6 +164,9 @@ class Trace {
   ~Trace();
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
+
+  /// The transform that an item belongs to, or nullptr.
+  const Transform* find_transform(int32_t item) const;
 
   // ---- building; ids are dense and grow
   ValueId add_node(NodeKind kind, std::span<const ValueId> operands, PyObject* object, int32_t n, bool is_pre);
@@ -182,7 +193,8 @@ class Trace {
   std::vector<TypeLookup> type_lookups;
   std::vector<SpecialNames> special_names;  // of every mutable class in the MROs of type_versions
   std::vector<host::TensorMetaRef> tensor_metas;
-  host::StateWord state_word;  // torch state at entry
+  std::vector<Transform> transforms;  // in order, none inside of another
+  host::StateWord state_word;         // torch state at entry
 
   // ---- the place
   PyObject* function = nullptr;  // strong; root function

@@ -2,6 +2,7 @@
 
 import bisect
 import collections
+import collections.abc
 import copy
 import heapq
 import inspect
@@ -866,3 +867,39 @@ def test_sorts_by_keys_that_are_known_late_or_fail():
         return f
 
     check(make, [call(rnd(i, 3), bad) for i, bad in enumerate([0, "a", 2, "b", 3])])
+
+
+class Pair:
+    def __init__(self, key):
+        self.key = key
+
+    def __eq__(self, other):
+        return self.key == other.key if isinstance(other, Pair) else NotImplemented
+
+
+def test_objects_that_define_equality_are_compared_one_by_one():
+    def f(x, key):
+        left, right = [Pair(1), Pair(key)], [Pair(1), Pair(2)]
+        found = left == right, left != right, (Pair(key),) == (Pair(2),), Pair(key) != Pair(2), Pair(key) != 2
+        return x * sum(found), found, [Pair(1)] == [Pair(1), Pair(2)], [left] == [left]
+
+    check_function(f, [call(rnd(i, 3), key) for i, key in enumerate([2, 2, 3, 2, 3])])
+
+
+def test_an_iterator_is_exhausted():
+    def f(x):
+        seen = []
+        collections.deque(map(seen.append, (x, x * 2)), maxlen=0)
+        return seen
+
+    check_function(f, vectors(4), promise=ONE_ENTRY)
+
+
+def test_classes_subscripted_by_lists():
+    def f(x):
+        def inner(g: collections.abc.Callable[[int, str], bool] | None = None) -> list[int]:
+            return x * 2
+
+        return inner(), inner.__annotations__
+
+    check_function(f, vectors(4), promise=ONE_ENTRY)

@@ -15,9 +15,25 @@ using std::string_view;
 using Kind = TorchCallableKind;
 
 // Bound by hand: copies and conversions, no operators of these names.
-constexpr string_view kWithoutOperator[] = {"float", "double",     "half",  "bfloat16", "bool",
-                                            "int",   "long",       "short", "char",     "byte",
-                                            "cpu",   "new_tensor", "type",  "tensor",   "as_tensor"};
+constexpr string_view kWithoutOperator[] = {"float",
+                                            "double",
+                                            "half",
+                                            "bfloat16",
+                                            "bool",
+                                            "int",
+                                            "long",
+                                            "short",
+                                            "char",
+                                            "byte",
+                                            "cpu",
+                                            "new_tensor",
+                                            "type",
+                                            "tensor",
+                                            "as_tensor",
+                                            "_wrap_for_grad",
+                                            "_unwrap_for_grad",
+                                            "_add_batch_dim",
+                                            "_remove_batch_dim"};
 
 // Parts of names of operators that write to statistics they are given without saying so, or call one that does.
 constexpr string_view kWriters[] = {"batch_norm", "instance_norm", "fused_moving_avg", "set_data"};

@@ -89,6 +89,9 @@ bool check_tensor_header(const TensorMeta& meta, PyObject* object) noexcept;
 std::span<const int64_t> tensor_sizes(PyObject* tensor) noexcept;
 std::span<const int64_t> tensor_strides(PyObject* tensor) noexcept;
 
+/// Without dimensions, of a type of integers; also behind the wrappers of torch.func.
+bool is_whole_number(PyObject* tensor) noexcept;
+
 /// What Python can ask of a tensor's sizes.
 enum class SizeRead : uint8_t { Size, Stride, ElementCount, StorageOffset, IsContiguous };
 constexpr int32_t make_size_read(SizeRead what, int32_t dimension = 0) {

@@ -270,6 +270,11 @@ std::span<const int64_t> tensor_strides(PyObject* tensor) noexcept {
   return {impl->strides().data(), impl->strides().size()};
 }
 
+bool is_whole_number(PyObject* tensor) noexcept {
+  const c10::TensorImpl* const impl = impl_of(tensor);
+  return impl->dim() == 0 && c10::isIntegralType(c10::typeMetaToScalarType(impl->dtype()), /*includeBool=*/false);
+}
+
 bool is_size_type(PyObject* object) noexcept {
   return PyType_Check(object) && std::strcmp(reinterpret_cast<PyTypeObject*>(object)->tp_name, "torch.Size") == 0 &&
          !PyType_HasFeature(reinterpret_cast<PyTypeObject*>(object), Py_TPFLAGS_HEAPTYPE);

@@ -29,6 +29,7 @@ bool check_tensor_meta(const TensorMeta&, PyObject*) noexcept { return false; }
 bool check_tensor_header(const TensorMeta&, PyObject*) noexcept { return false; }
 std::span<const int64_t> tensor_sizes(PyObject*) noexcept { return {}; }
 std::span<const int64_t> tensor_strides(PyObject*) noexcept { return {}; }
+bool is_whole_number(PyObject*) noexcept { return false; }
 bool is_size_type(PyObject*) noexcept { return false; }
 PyObject* read_tensor_size(PyObject*, int32_t) {
   PyErr_SetString(PyExc_TypeError, "sizes without torch");
