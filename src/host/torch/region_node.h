@@ -117,6 +117,8 @@ class RegionCode {
   /// Makes the backward program of this key if there is none yet. False: it cannot be made; the node then runs the
   /// callables again and differentiates those. May be called without the GIL.
   virtual bool prepare_backward(const BackwardKey& key) = 0;
+  /// Which of the saved values the program of a prepared key reads; run_backward() takes None for the others.
+  virtual const std::vector<uint8_t>& find_read(const BackwardKey& key) const = 0;
   /// Of a prepared key. `inputs`: the saved values, then the defined tangents. A gradient for each input of the region,
   /// None where there is none. May be called without the GIL.
   virtual void run_backward(const BackwardKey& key, ValueList&& inputs, ValueList& gradients) = 0;

@@ -134,7 +134,11 @@ class RegionNode : public Node {
     if (!are_plain || c10::GradMode::is_enabled() || !code_->prepare_backward(key))
       return differentiate_again(key, tangents);
     ValueList inputs, results;
-    for (SavedVariable& saved : saved_) inputs.values().list.emplace_back(saved.unpack(share(this)));
+    // What only other results' gradients need may have been written to.
+    const std::vector<uint8_t>& is_read = code_->find_read(key);
+    for (size_t k = 0; k < saved_.size(); k++) {
+      inputs.values().list.push_back(is_read[k] != 0 ? c10::IValue(saved_[k].unpack(share(this))) : c10::IValue());
+    }
     if (!torch::autograd::get_current_graph_task_keep_graph()) {
       // Each saved value dies at its last use, as it does node by node in eager.
       release();
