@@ -67,6 +67,8 @@ struct AliasFacts {
   bool needs_storage_identity = false;        // an input is written to or returned as a view
   std::vector<std::vector<uint32_t>> groups;  // inputs over one storage, as traced; all others differ
   std::vector<uint32_t> no_hooks;  // inputs that must have no hooks: the callables differentiate with respect to them
+  // Inputs that must not keep their gradient: written to, and what else is computed of them then is inside.
+  std::vector<uint32_t> no_kept_gradients;
   std::vector<uint32_t> no_views;  // inputs that must not be views: written to, and they need a gradient
 };
 

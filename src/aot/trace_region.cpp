@@ -295,7 +295,8 @@ class RegionTracer {
     graph::Graph& graph = recording_.graph();
     AliasFacts& facts = trace_.alias_facts;
     facts.groups = graph::find_aliased_inputs(graph);
-    for (const uint32_t i : differentiable_inputs_) facts.no_views.push_back(i);
+    facts.no_views = differentiable_inputs_;
+    facts.no_kept_gradients = differentiable_inputs_;
     std::erase_if(facts.groups, [&](const std::vector<uint32_t>& group) { return group.front() >= inputs_.size(); });
     facts.needs_storage_identity |= writes_to_inputs() || !graph.effects.empty();
     for (const graph::Output& output : graph.outputs) {

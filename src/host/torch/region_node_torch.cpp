@@ -365,6 +365,15 @@ class RegionNode : public Node {
   bool is_released_ = false;
 };
 
+// Stands between one of several results and the region's node, as each result has a node of its own in eager: its hooks
+// run where it is differentiated, and a write to it finds them at the number that every operation's result has.
+class ResultNode : public Node {
+ public:
+  explicit ResultNode(Edge of) { add_next_edge(std::move(of)); }
+  std::string name() const override { return "RepriseResultBackward"; }
+  variable_list apply(variable_list&& tangents) override { return std::move(tangents); }
+};
+
 // One call of a region.
 class RegionCall {
  public:
@@ -400,7 +409,9 @@ class RegionCall {
     }
     if (needs_node) {
       for (const RegionDifferentiable& differentiable : plan_.differentiable) {
-        if (!differentiable.is_input) torch::autograd::set_history(outputs_[differentiable.index], node);
+        if (differentiable.is_input) continue;
+        const at::Tensor& output = outputs_[differentiable.index];
+        torch::autograd::impl::set_gradient_edge(output, make_edge(output, node));
       }
       node->save(inputs_, outputs_, results_.values().list);
     }
@@ -409,8 +420,7 @@ class RegionCall {
       for (const RegionDifferentiable& differentiable : plan_.differentiable) {
         if (!differentiable.is_input) continue;
         const at::Tensor& input = inputs_[differentiable.index];
-        const auto number = static_cast<uint32_t>(node->add_input_metadata(input));
-        torch::autograd::impl::rebase_history(input, Edge(node, number));
+        torch::autograd::impl::rebase_history(input, make_edge(input, node));
       }
     }
     make_views();
@@ -423,6 +433,13 @@ class RegionCall {
   }
 
  private:
+  Edge make_edge(const at::Tensor& result, const NodePtr<RegionNode>& node) const {
+    Edge edge(node, static_cast<uint32_t>(node->add_input_metadata(result)));
+    if (plan_.differentiable.size() == 1) return edge;
+    const auto own = make_node<ResultNode>(std::move(edge));
+    return Edge(own, static_cast<uint32_t>(own->add_input_metadata(result)));
+  }
+
   bool find_need() const {
     if (plan_.differentiable.empty() || (plan_.is_grad_mode && !c10::GradMode::is_enabled())) return false;
     for (const at::Tensor& input : inputs_) {
