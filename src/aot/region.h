@@ -14,6 +14,7 @@
 
 #include "base/result.h"
 #include "graph/graph.h"
+#include "host/torch/result_order.h"
 #include "host/torch/trace_tensor.h"
 
 namespace reprise::aot {
@@ -90,6 +91,7 @@ struct RegionTrace {
   std::vector<uint8_t> output_requires_grad;  // of each of Graph::outputs
   std::vector<uint32_t> output_version;       // of each of Graph::outputs
   std::vector<DifferentiableResult> differentiable;
+  host::ResultOrder result_order;
   std::vector<graph::ValueId> tangents;  // of each differentiable result; invalid: undefined
   std::vector<uint32_t> version_bumps;   // of each input: how often eager bumps its version
   AliasFacts alias_facts;

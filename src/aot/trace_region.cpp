@@ -72,6 +72,7 @@ class RegionTracer {
       if (inputs_[i].like.is_view) return fail("an input that is a view and needs a gradient is written to");
     }
     collect_roots();
+    trace_.result_order = host::find_result_order(roots_);
     for (PyObject* root : roots_) {
       if (reaches_made_leaf(root))
         return fail("a leaf that is made here and given out gets gradients of other results");

@@ -91,6 +91,7 @@ class TracedCodeImpl final : public TracedCode {
         functional_(std::move(functional)),
         graphs_(passes::partition_graph(functional_.graph, {options.partition, {}})) {
     plan_.entry_state = entry_state;
+    plan_.result_order = trace_.result_order;
     plan_.is_expected.assign(trace_.differentiable.size(), 1);
     if (expected == nullptr) return;
     tangent_strides_ = expected->tangents.strides;
@@ -143,8 +144,7 @@ class TracedCodeImpl final : public TracedCode {
     const host::BackwardKey full = full_key();
     const bool is_traced = key.is_defined == full.is_defined && key.strides == full.strides;
     const PyGILState_STATE gil = PyGILState_Ensure();
-    base::Result<Backward> program =
-        base::Unsupported{base::UnsupportedCode::UntraceableRegion, "internal error"};
+    base::Result<Backward> program = base::Unsupported{base::UnsupportedCode::UntraceableRegion, "internal error"};
     try {
       program = is_traced ? make_backward_of(functional_.graph, trace_.constants, graphs_.forward.saved, key)
                           : trace_again(key);

@@ -326,7 +326,8 @@ class AotRegion final : public entry::RegionRunner {
     return made;
   }
 
-  // Hooks of what the region differentiates with respect to would not run, nor see all what it computes from what it wrote.
+  // Hooks of what the region differentiates with respect to would not run, nor see all what it computes from what it
+  // wrote.
   static bool has_hooks(const aot::AliasFacts& facts, PyObject* const* operands) {
     return std::ranges::any_of(facts.no_hooks, [&](uint32_t i) { return host::has_gradient_hooks(operands[i]); }) ||
            std::ranges::any_of(facts.no_kept_gradients, [&](uint32_t i) { return host::keeps_gradient(operands[i]); });

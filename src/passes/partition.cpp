@@ -7,8 +7,8 @@
 // 3. Saved values are chosen: the roots of needed views, or a minimum cut. In the cut's graph each value of phase
 //    Forward is an edge whose capacity is its size in bytes; what cannot be computed again hangs on the source, what
 //    the backward needs on the sink, and recomputing a value needs its arguments. An input or an
-//    output that the backward does not use itself is never saved: PyTorch would not have kept it, and somebody may write
-//    to it before the backward runs.
+//    output that the backward does not use itself is never saved: PyTorch would not have kept it, and somebody may
+//    write to it before the backward runs.
 // 4. From the needed values that are not saved, nodes to compute again are collected, closed over arguments.
 // 5. Forward nodes grow by what saved values need. Recomputed nodes stand in the backward where they are first used.
 #include "passes/partition.h"

@@ -84,3 +84,129 @@ def test_a_gradient_is_kept_of_what_is_written_to_in_the_same_function():
     for _ in range(4):
         x, y = (torch.tensor([1.0, 2.0, 3.0], requires_grad=True) for _ in range(2))
         torch.testing.assert_close(compiled(x), f(y))
+
+
+def chain(x):
+    a = x * 2
+    b = a * a + x
+    c = b * a
+    return c.sin() + b, a, c, b
+
+
+def writes_and_goes_on(x):
+    x.mul_(2)
+    y = x * 3
+    return y, y * x, x.detach() * x
+
+
+def drops(x):
+    a = torch.dropout(x * 2, 0.5, True)
+    return a, torch.dropout(a * a, 0.5, True)
+
+
+def hooks_on_all(f, x):
+    log = []
+    results = f(x)
+    for i, result in enumerate(results):
+        result.register_hook(lambda g, i=i: log.append((i, g)))
+    (results[0].sum() + results[1].prod()).backward()
+    return [x.grad, *(g for _, g in sorted(log, key=lambda pair: pair[0]))]
+
+
+def kept_of_all(f, x):
+    results = f(x)
+    for result in results:
+        result.retain_grad()
+    results[0].sum().backward()
+    return [x.grad, *(result.grad for result in results)]
+
+
+def hook_that_changes_it(f, x):
+    results = f(x)
+    results[1].register_hook(lambda g: g * 3)
+    results[-1].retain_grad()
+    results[0].sum().backward()
+    return x.grad, results[-1].grad
+
+
+def gradients_of_results(f, x):
+    first, *others = f(x)
+    found = torch.autograd.grad(first.sum(), others, retain_graph=True, allow_unused=True)
+    again = torch.autograd.grad(first.sum(), [x, others[0]], create_graph=True, allow_unused=True)
+    twice = torch.autograd.grad(again[0].sum(), x, retain_graph=True, allow_unused=True)
+    batch = torch.autograd.grad(first, others, torch.eye(3), is_grads_batched=True, allow_unused=True)
+    return *found, *again, *twice, *batch
+
+
+def kept_of_what_is_written(f, x):
+    a = x * 1
+    first, last, _ = f(a)
+    a.retain_grad()
+    first.retain_grad()
+    last.sum().backward()
+    return a.grad, first.grad, x.grad
+
+
+def kept_of_random(f, x):
+    torch.manual_seed(0)
+    first, last = f(x)
+    first.retain_grad()
+    last.sum().backward()
+    return first, first.grad, x.grad, torch.rand(2)
+
+
+@pytest.mark.parametrize(
+    ("f", "use"),
+    [
+        (chain, hooks_on_all),
+        (chain, kept_of_all),
+        (chain, hook_that_changes_it),
+        (chain, gradients_of_results),
+        (writes_and_goes_on, kept_of_what_is_written),
+        (drops, kept_of_random),
+    ],
+)
+@pytest.mark.parametrize("validate", ["first", "off"])
+def test_a_result_gets_the_gradients_of_what_the_region_computed_from_it(f, use, validate):
+    compiled = reprise.compile(f, options={"validate": validate})
+    for _ in range(4):
+        want, got = (use(g, torch.tensor([0.1, -0.2, 0.3], requires_grad=True)) for g in (f, compiled))
+        assert len(got) == len(want)
+        for a, b in zip(got, want, strict=True):
+            assert (a is None) == (b is None)
+            if a is not None:
+                torch.testing.assert_close(a, b)
+
+
+def test_a_result_that_is_only_read_gets_no_gradient():
+    def f(x):
+        a = x * 2
+        return a, a.detach() * x
+
+    compiled = reprise.compile(f)
+    for _ in range(4):
+        log = []
+        first, last = compiled(torch.ones(3, requires_grad=True))
+        first.register_hook(log.append)
+        last.sum().backward()
+        assert log == []
+
+
+def test_gradients_that_wait_are_not_kept():
+    """A backward that asks for a gradient of a result and of an argument, and one that raises half-way."""
+    compiled = reprise.compile(chain)
+    for _ in range(3):
+        compiled(torch.ones(3, requires_grad=True))
+    x = torch.tensor([0.1, -0.2, 0.3], requires_grad=True)
+    first, a, _, _ = compiled(x)
+
+    def fail(g):
+        raise ValueError
+
+    hook = a.register_hook(fail)
+    with pytest.raises(ValueError):
+        torch.autograd.grad(first.sum(), x, retain_graph=True)
+    hook.remove()
+    got = torch.autograd.grad(first.sum(), x)
+    want = torch.autograd.grad(chain(x)[0].sum(), x)
+    torch.testing.assert_close(got, want)

@@ -1,4 +1,4 @@
-"""Results and arguments that are written to between a region and its backward: no error where eager saved another tensor."""
+"""Results and arguments that are written to between a region and its backward: no error where eager saved others."""
 
 import pytest
 import reprise

@@ -19,6 +19,7 @@
 
 #include "host/torch/boxed_call.h"
 #include "host/torch/op_sink.h"
+#include "host/torch/result_order.h"
 #include "host/torch/trace_tensor.h"
 #include "types/dtype.h"
 
@@ -85,6 +86,7 @@ struct RegionPlan {
   std::vector<RegionOutput> outputs;
   std::vector<RegionEffect> effects;
   std::vector<RegionDifferentiable> differentiable;
+  ResultOrder result_order;             // of the differentiable
   std::vector<uint8_t> is_expected;     // of each differentiable: its gradient is what the code was made for
   std::vector<RegionSaved> saved;       // in the order of the backward program's inputs
   std::vector<uint32_t> version_bumps;  // of each input

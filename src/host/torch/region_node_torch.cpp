@@ -1,10 +1,12 @@
 #include "host/torch/region_node.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include <ATen/ScalarOps.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty_strided.h>
 #include <torch/csrc/autograd/engine.h>
@@ -18,6 +20,7 @@
 #include "base/hash.h"
 #include "host/torch/boxed_call_impl.h"
 #include "host/torch/python_errors_impl.h"
+#include "host/torch/result_node_impl.h"
 #include "host/torch/scalar_values_impl.h"
 #include "host/torch/tensor_fields_impl.h"
 #include "host/torch/trace_tensor_impl.h"
@@ -68,7 +71,7 @@ at::Tensor with_strides(const at::Tensor& tensor, const std::vector<int64_t>& st
   return copy.copy_(tensor);
 }
 
-class RegionNode : public Node {
+class RegionNode : public Node, public ResultOwner {
  public:
   explicit RegionNode(std::shared_ptr<RegionCode> code) : code_(std::move(code)) {}
 
@@ -123,6 +126,38 @@ class RegionNode : public Node {
 
   variable_list apply(variable_list&& tangents) override {
     const std::lock_guard lock(mutex_);
+    variable_list gradients = differentiate(std::move(tangents));
+    if (const auto found = waiting_.find(torch::autograd::get_current_graph_task_id()); found != waiting_.end()) {
+      const variable_list others = std::move(found->second);
+      waiting_.erase(found);
+      for (size_t i = 0; i < gradients.size(); i++) add_to(gradients[i], others[i]);
+    }
+    return gradients;
+  }
+
+  variable_list differentiate_up_to(uint32_t result, const at::Tensor& tangent, std::span<const uint32_t> cuts,
+                                    bool needs_inputs) override {
+    const std::lock_guard lock(mutex_);
+    variable_list tangents(code_->plan().differentiable.size());
+    tangents[result] = tangent;
+    BackwardKey key = make_key(tangents, has_plain_memory(tangent));
+    if (!needs_inputs) key.is_needed.assign(key.is_needed.size(), 0);
+    if (is_released_) check_is_first(key);
+    note_differentiated(key);
+    variable_list of_cuts(cuts.size());
+    const variable_list gradients = differentiate_again(key, tangents, cuts, &of_cuts);
+    variable_list& waiting = waiting_[torch::autograd::get_current_graph_task_id()];
+    waiting.resize(gradients.size());
+    for (size_t i = 0; i < gradients.size(); i++) add_to(waiting[i], gradients[i]);
+    return of_cuts;
+  }
+
+ private:
+  static void add_to(at::Tensor& sum, const at::Tensor& gradient) {
+    if (gradient.defined()) sum = sum.defined() ? at::add(sum, gradient) : gradient;
+  }
+
+  variable_list differentiate(variable_list&& tangents) {
     const bool are_plain = std::ranges::all_of(tangents, has_plain_memory);
     BackwardKey key = make_key(tangents, are_plain);
     variable_list gradients(code_->plan().input_count);
@@ -158,9 +193,14 @@ class RegionNode : public Node {
     return gradients;
   }
 
- private:
   // Eager frees the graph behind what was differentiated, and none of the graphs of the region's other results.
   variable_list differentiate_others(const BackwardKey& key, const variable_list& tangents) {
+    check_is_first(key);
+    note_differentiated(key);
+    return differentiate_again(key, tangents);
+  }
+
+  void check_is_first(const BackwardKey& key) const {
     bool is_twice = false;
     for (size_t i = 0; i < key.is_defined.size(); i++) {
       is_twice |= key.is_defined[i] != 0 && is_differentiated_[i] != 0;
@@ -169,8 +209,6 @@ class RegionNode : public Node {
       is_twice |= code_->plan().needs_copy[effect.input] != 0;  // the copies are gone
     }
     TORCH_CHECK(!is_twice, torch::autograd::ERR_BACKWARD_TWICE);
-    note_differentiated(key);
-    return differentiate_again(key, tangents);
   }
 
   void note_differentiated(const BackwardKey& key) {
@@ -288,7 +326,9 @@ class RegionNode : public Node {
   }
 
   // By running the callables again under autograd; with create_graph=True, what eager would record now.
-  variable_list differentiate_again(const BackwardKey& key, const variable_list& tangents) {
+  // `cuts`: results that nothing flows through; `of_cuts` gets what flows into them.
+  variable_list differentiate_again(const BackwardKey& key, const variable_list& tangents,
+                                    std::span<const uint32_t> cuts = {}, variable_list* of_cuts = nullptr) {
     if (!c10::GradMode::is_enabled()) code_->note_rerun();
     const RegionPlan& plan = code_->plan();
     bool is_plain = plan.gradients.empty();
@@ -315,18 +355,29 @@ class RegionNode : public Node {
     }
     std::vector<at::Tensor> outputs;
     run_again(inputs, outputs);
+    const auto edge_of = [&](size_t i) {
+      const RegionDifferentiable& result = plan.differentiable[i];
+      return torch::autograd::impl::gradient_edge((result.is_input ? inputs : outputs)[result.index]);
+    };
+    std::vector<std::pair<size_t, std::unique_ptr<Cut>>> put;
+    for (size_t i = 0; i < cuts.size(); i++) {
+      const Edge edge = edge_of(cuts[i]);
+      if (!edge.is_valid()) continue;
+      put.emplace_back(i, std::make_unique<Cut>(edge));
+      leaves.push_back(edge);
+    }
     torch::autograd::edge_list roots;
     variable_list seeds;
     for (size_t i = 0; i < tangents.size(); i++) {
       if (!tangents[i].defined()) continue;
-      const RegionDifferentiable& result = plan.differentiable[i];
-      roots.push_back(torch::autograd::impl::gradient_edge((result.is_input ? inputs : outputs)[result.index]));
+      roots.push_back(edge_of(i));
       seeds.push_back(tangents[i]);
     }
     variable_list gradients(plan.input_count);
     const variable_list found = torch::autograd::Engine::get_default_engine().execute(
         roots, seeds, /*keep_graph=*/true, c10::GradMode::is_enabled(), /*accumulate_grad=*/false, leaves);
     for (size_t i = 0; i < places.size(); i++) gradients[places[i]] = found[i];
+    for (const auto& [i, cut] : put) (*of_cuts)[i] = cut->gradient();
     return gradients;
   }
 
@@ -361,17 +412,9 @@ class RegionNode : public Node {
   std::vector<SavedVariable> kept_;  // inputs that are not saved, without history
   std::vector<uint8_t> is_kept_;
   at::Tensor rng_state_;
-  std::vector<uint8_t> is_differentiated_;  // by result: a backward that frees the graph went through it
+  std::vector<uint8_t> is_differentiated_;          // by result: a backward that frees the graph went through it
+  std::unordered_map<int, variable_list> waiting_;  // by backward: gradients of inputs for the node's own turn
   bool is_released_ = false;
-};
-
-// Stands between one of several results and the region's node, as each result has a node of its own in eager: its hooks
-// run where it is differentiated, and a write to it finds them at the number that every operation's result has.
-class ResultNode : public Node {
- public:
-  explicit ResultNode(Edge of) { add_next_edge(std::move(of)); }
-  std::string name() const override { return "RepriseResultBackward"; }
-  variable_list apply(variable_list&& tangents) override { return std::move(tangents); }
 };
 
 // One call of a region.
@@ -393,6 +436,7 @@ class RegionCall {
       node->set_next_edges(std::move(edges));
       node->keep_rng_state(random);
       node->keep_copies(inputs_);
+      make_result_nodes(node);
     }
     ValueList arguments;
     for (const at::Tensor& input : inputs_) arguments.values().list.emplace_back(input);
@@ -433,11 +477,22 @@ class RegionCall {
   }
 
  private:
+  void make_result_nodes(const NodePtr<RegionNode>& node) {
+    if (plan_.differentiable.size() == 1) return;
+    result_nodes_.resize(plan_.differentiable.size());
+    for (const uint32_t i : plan_.result_order.order) {
+      result_nodes_[i] = make_node<ResultNode>(*node, Edge(node, i));
+      for (const uint32_t from : plan_.result_order.follows_from[i])
+        result_nodes_[i]->add_next_edge(Edge(result_nodes_[from], 0));
+    }
+  }
+
+  // Called in the order of the plan's results.
   Edge make_edge(const at::Tensor& result, const NodePtr<RegionNode>& node) const {
-    Edge edge(node, static_cast<uint32_t>(node->add_input_metadata(result)));
-    if (plan_.differentiable.size() == 1) return edge;
-    const auto own = make_node<ResultNode>(std::move(edge));
-    return Edge(own, static_cast<uint32_t>(own->add_input_metadata(result)));
+    const auto number = static_cast<uint32_t>(node->add_input_metadata(result));
+    if (result_nodes_.empty()) return Edge(node, number);
+    result_nodes_[number]->add_input_metadata(result);
+    return Edge(result_nodes_[number], 0);
   }
 
   bool find_need() const {
@@ -519,6 +574,7 @@ class RegionCall {
   const RegionPlan& plan_;
   std::vector<at::Tensor> inputs_;
   std::vector<at::Tensor> outputs_;
+  std::vector<NodePtr<ResultNode>> result_nodes_;  // where there are several
   ValueList results_;
 };
 
