@@ -31,7 +31,7 @@ struct RegionOutput {
   RegionOutputKind kind = RegionOutputKind::Value;
   uint32_t index = 0;  // of the input or output
   bool requires_grad = false;
-  bool is_leaf = false;  // of kind Value: with requires_grad, a new leaf
+  bool is_leaf = false;  // with requires_grad: a new leaf, or a view that was made without gradients
   uint32_t version = 0;  // of kind Value: how often the callables wrote to it, or to a view of it
   int32_t result = -1;   // of kind Value: among the forward program's results
   // As eager's: of views, and of a Value, which may be computed with other strides.

@@ -164,7 +164,7 @@ class RegionNode : public Node, public ResultOwner {
     bool any = false;
     for (const uint8_t is_defined : key.is_defined) any |= is_defined != 0;
     if (!any) return gradients;
-    if (is_released_) return differentiate_others(key, tangents);
+    if (is_released_ && !needs_nothing_saved(key, are_plain)) return differentiate_others(key, tangents);
     note_differentiated(key);
     if (!are_plain || c10::GradMode::is_enabled() || !code_->prepare_backward(key))
       return differentiate_again(key, tangents);
@@ -191,6 +191,13 @@ class RegionNode : public Node, public ResultOwner {
       if (value.isTensor()) gradients[i] = std::move(value).toTensor();
     }
     return gradients;
+  }
+
+  // As in eager, where operations that save nothing are differentiated as often as one likes.
+  bool needs_nothing_saved(const BackwardKey& key, bool are_plain) const {
+    if (!are_plain || c10::GradMode::is_enabled() || !code_->prepare_backward(key)) return false;
+    const std::vector<uint8_t>& is_read = code_->find_read(key);
+    return std::ranges::none_of(is_read, [](uint8_t reads) { return reads != 0; });
   }
 
   // Eager frees the graph behind what was differentiated, and none of the graphs of the region's other results.
@@ -546,7 +553,10 @@ class RegionCall {
     for (uint32_t i = 0; i < plan_.version_bumps[effect.input]; i++) input.unsafeGetTensorImpl()->bump_version();
   }
 
-  static at::Tensor view(const at::Tensor& base, const RegionOutput& output) {
+  // The region may begin without gradients and make views with them, and the other way round.
+  at::Tensor view(const at::Tensor& base, const RegionOutput& output) const {
+    const bool is_made_without = output.requires_grad && output.is_leaf;
+    const at::AutoGradMode mode(!is_made_without && (c10::GradMode::is_enabled() || !plan_.is_grad_mode));
     if (output.view != nullptr && base.requires_grad() && c10::GradMode::is_enabled()) {
       ValueList bases, views;
       bases.values().list.emplace_back(base);
