@@ -234,8 +234,21 @@ class RegionTracer {
   }
 
   void add_root(DifferentiableResult result, ValueId value, PyObject* tensor) {
-    for (const sym::Int stride : recording_.graph().get_meta(value).strides()) {
-      result.strides.push_back(stride.get_constant());
+    // A gradient has an element for each of a tensor that repeats some.
+    const graph::TensorMeta& meta = recording_.graph().get_meta(value);
+    int64_t step = 1;
+    bool repeats = false;
+    std::vector<int64_t> plain(meta.rank);
+    for (size_t i = meta.rank; i-- > 0;) {
+      const int64_t size = meta.sizes()[i].get_constant();
+      plain[i] = step;
+      step *= std::max<int64_t>(size, 1);
+      repeats |= size > 1 && meta.strides()[i].get_constant() == 0;
+    }
+    if (repeats) {
+      result.strides = std::move(plain);
+    } else {
+      for (const sym::Int stride : meta.strides()) result.strides.push_back(stride.get_constant());
     }
     trace_.differentiable.push_back(std::move(result));
     roots_.push_back(tensor);
@@ -252,8 +265,8 @@ class RegionTracer {
       if (tangents_ != nullptr && !tangents_->defines(i)) continue;
       defined.push_back(roots_[i]);
       places.push_back(i);
-      strides.push_back(tangents_ != nullptr && i < tangents_->strides.size() ? tangents_->strides[i]
-                                                                              : std::vector<int64_t>());
+      const bool is_given = tangents_ != nullptr && i < tangents_->strides.size() && !tangents_->strides[i].empty();
+      strides.push_back(is_given ? tangents_->strides[i] : trace_.differentiable[i].strides);
     }
     std::vector<host::TraceValueId> tangents;
     if (defined.empty()) {

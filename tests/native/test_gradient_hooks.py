@@ -210,3 +210,68 @@ def test_gradients_that_wait_are_not_kept():
     got = torch.autograd.grad(first.sum(), x)
     want = torch.autograd.grad(chain(x)[0].sum(), x)
     torch.testing.assert_close(got, want)
+
+
+def test_a_result_that_is_a_view_of_another_one_follows_from_it():
+    def f(x):
+        a = x * 2
+        return a, a[1:], a.t(), a.view(-1) * 3
+
+    compiled = reprise.compile(f)
+    for _ in range(4):
+        found = []
+        for g in (f, compiled):
+            x = torch.arange(4.0).reshape(2, 2).requires_grad_()
+            a, part, turned, last = g(x)
+            a.retain_grad()
+            (part.sum() + turned.square().sum() + last.sum()).backward()
+            found.append([a.grad, x.grad])
+        torch.testing.assert_close(found[1], found[0])
+
+
+def test_a_result_that_repeats_elements_is_differentiated():
+    def f(x):
+        return x.sum(0, keepdim=True).expand(3, 3), x.exp()
+
+    compiled = reprise.compile(f)
+    for _ in range(4):
+        want, got = (
+            torch.autograd.grad(g(x)[0].square().sum(), x)
+            for x in [torch.ones(3, 3, requires_grad=True)]
+            for g in (f, compiled)
+        )
+        torch.testing.assert_close(got, want)
+
+
+def test_what_saves_nothing_is_differentiated_as_often_as_one_likes():
+    compiled = reprise.compile(lambda x: torch.cat([x[:1], x[1:]]).sum(0))
+    for _ in range(3):
+        x = torch.ones(3, 3, requires_grad=True)
+        y = compiled(x)
+        y.sum().backward()
+        y.sum().backward()
+        assert x.grad.eq(2).all()
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: (x[1:], torch.no_grad()(torch.relu)(x))[:1],
+        lambda x: (torch.no_grad()(lambda v: v * 2)(x), x.t())[1:],
+        lambda x: (torch.no_grad()(lambda v: v[0])(x), x[1:]),
+    ],
+)
+def test_views_in_a_region_that_begins_without_gradients(f):
+    def g(x):
+        with torch.no_grad():
+            first = x * 3
+        return first, *f(x)
+
+    compiled = reprise.compile(g, options={"validate": "off"})
+    for _ in range(4):
+        x, y = (torch.ones(3, 3, requires_grad=True) for _ in range(2))
+        got, want = compiled(x), g(y)
+        assert [t.is_leaf for t in got] == [t.is_leaf for t in want]
+        got[-1].sum().backward()
+        want[-1].sum().backward()
+        assert torch.equal(x.grad, y.grad)

@@ -462,7 +462,11 @@ class RegionCall {
       for (const RegionDifferentiable& differentiable : plan_.differentiable) {
         if (differentiable.is_input) continue;
         const at::Tensor& output = outputs_[differentiable.index];
-        torch::autograd::impl::set_gradient_edge(output, make_edge(output, node));
+        if (output.defined()) {
+          torch::autograd::impl::set_gradient_edge(output, make_edge(output, node));
+        } else {
+          skip_result(node);
+        }
       }
       node->save(inputs_, outputs_, results_.values().list);
     }
@@ -492,6 +496,12 @@ class RegionCall {
       for (const uint32_t from : plan_.result_order.follows_from[i])
         result_nodes_[i]->add_next_edge(Edge(result_nodes_[from], 0));
     }
+  }
+
+  // A result that turned out to be a view of something else, and is made from that.
+  void skip_result(const NodePtr<RegionNode>& node) const {
+    const uint32_t number = node->add_input_metadata(Node::undefined_input());
+    if (!result_nodes_.empty()) result_nodes_[number]->add_input_metadata(Node::undefined_input());
   }
 
   // Called in the order of the plan's results.
@@ -551,6 +561,17 @@ class RegionCall {
         break;
     }
     for (uint32_t i = 0; i < plan_.version_bumps[effect.input]; i++) input.unsafeGetTensorImpl()->bump_version();
+    renew_history(input);
+  }
+
+  // A view whose memory was written to gets another node when it is next used, as it was in the region; PyTorch crashes
+  // where that use is the registration of a hook.
+  static void renew_history(const at::Tensor& input) {
+    if (!input.is_view() || !input.requires_grad()) return;
+    try {
+      (void)input.grad_fn();
+    } catch (const c10::Error&) {  // nobody may use it any more: its next use says so
+    }
   }
 
   // The region may begin without gradients and make views with them, and the other way round.
