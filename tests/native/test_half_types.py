@@ -1,4 +1,4 @@
-"""Half types are rounded where eager rounds them. (Elements in multiples of a vector: eager rounds the rest oftener.)"""
+"""Half types are rounded where eager rounds them. (Multiples of a vector: eager rounds what is left over oftener.)"""
 
 import pytest
 import reprise
