@@ -275,3 +275,39 @@ def test_views_in_a_region_that_begins_without_gradients(f):
         got[-1].sum().backward()
         want[-1].sum().backward()
         assert torch.equal(x.grad, y.grad)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a, b, w: ((a @ w).sin().sum(), (b @ w).sin().sum()),
+        lambda a, b, w: ((a * w).sum(), (b * w).sum(), a.sin()),
+        lambda a, b, w: (w.sum(), (b * w).sum(), (a * w).sum()),
+    ],
+)
+def test_results_are_differentiated_one_after_the_other_where_the_arguments_are_gone(f):
+    """As the losses of a discriminator for real and for made pictures."""
+    compiled = reprise.compile(f)
+    for _ in range(4):
+        found = []
+        for g in (f, compiled):
+            torch.manual_seed(0)
+            w = torch.randn(3, 3, requires_grad=True)
+            results = g(torch.randn(3, 3), torch.randn(3, 3), w)
+            results[0].backward()
+            results[1].backward()
+            found.append(w.grad)
+        torch.testing.assert_close(found[1], found[0])
+
+
+def test_a_result_behind_a_differentiated_one_is_differentiated_too():
+    def f(x):
+        a = x.exp()
+        return a, a.sin().sum()
+
+    compiled = reprise.compile(f)
+    for _ in range(4):
+        first, last = compiled(torch.ones(3, requires_grad=True))
+        last.backward()
+        with pytest.raises(RuntimeError, match="a second time"):
+            first.sum().backward()

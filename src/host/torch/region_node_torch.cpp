@@ -207,13 +207,17 @@ class RegionNode : public Node, public ResultOwner {
     return differentiate_again(key, tangents);
   }
 
-  void check_is_first(const BackwardKey& key) const {
+  void check_is_first(const BackwardKey& key) {
     bool is_twice = false;
     for (size_t i = 0; i < key.is_defined.size(); i++) {
-      is_twice |= key.is_defined[i] != 0 && is_differentiated_[i] != 0;
+      if (key.is_defined[i] == 0 || is_differentiated_[i] == 0) continue;
+      BackwardKey alone = key;
+      std::ranges::fill(alone.is_defined, 0);
+      alone.is_defined[i] = 1;
+      is_twice |= !needs_nothing_saved(alone, /*are_plain=*/true);
     }
     for (const RegionEffect& effect : code_->plan().effects) {
-      is_twice |= code_->plan().needs_copy[effect.input] != 0;  // the copies are gone
+      is_twice |= code_->plan().needs_copy[effect.input] != 0 && copies_.empty();
     }
     TORCH_CHECK(!is_twice, torch::autograd::ERR_BACKWARD_TWICE);
   }
@@ -222,13 +226,36 @@ class RegionNode : public Node, public ResultOwner {
     is_differentiated_.resize(key.is_defined.size(), 0);
     if (torch::autograd::get_current_graph_task_keep_graph()) return;
     for (size_t i = 0; i < key.is_defined.size(); i++) is_differentiated_[i] |= key.is_defined[i];
+    // What a result follows from is behind it.
+    const ResultOrder& results = code_->plan().result_order;
+    for (size_t i = results.order.size(); i-- > 0;) {
+      if (is_differentiated_[results.order[i]] == 0) continue;
+      for (const uint32_t from : results.follows_from[results.order[i]]) is_differentiated_[from] = 1;
+    }
   }
 
+  // Results that were not differentiated yet may be, by the callables: their inputs stay.
   void release() {
-    copies_.clear();
-    kept_.clear();
+    is_differentiated_.resize(code_->plan().differentiable.size(), 0);
+    if (std::ranges::all_of(is_differentiated_, [](uint8_t is_done) { return is_done != 0; })) {
+      copies_.clear();
+      kept_.clear();
+    } else if (!is_released_) {
+      for (size_t i = 0; i < kept_.size(); i++) keep_saved(i);
+    }
     for (SavedVariable& saved : saved_) saved.reset_data();
     is_released_ = true;
+  }
+
+  void keep_saved(size_t index) {
+    if (saved_place_of_input_[index] < 0 || !code_->plan().uses[index].is_needed) return;
+    try {
+      const at::Tensor input = saved_[static_cast<size_t>(saved_place_of_input_[index])].unpack(share(this));
+      if (input.requires_grad() && is_leaf_now(input)) return;
+      kept_[index] = SavedVariable(input.tensor_data(), false);
+      is_kept_[index] = 1;
+    } catch (const c10::Error&) {  // it was written to
+    }
   }
 
   // Inputs that are not saved are gone when nothing else holds them. Kept without history: an input that held itself,
