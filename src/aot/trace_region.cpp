@@ -218,7 +218,20 @@ class RegionTracer {
     std::vector<uint32_t> refused;
     std::string problem = find_output_aliases(graph, inputs, tensors, graph.outputs, refused);
     for (const uint32_t i : refused) callables_.refuse_output(i);
+    find_views_made_without();
     return problem;
+  }
+
+  void find_views_made_without() {
+    for (size_t i = 0; i < outputs_.objects.size(); i++) {
+      const graph::Output& output = recording_.graph().outputs[i];
+      if (!trace_.output_requires_grad[i] || trace_.output_is_leaf[i]) continue;
+      PyObject* base = nullptr;
+      if (output.kind == OutputKind::ViewOfInput) base = input_objects_.objects[output.index];
+      if (output.kind == OutputKind::ViewOfOutput) base = outputs_.objects[output.index];
+      if (base == nullptr || !run_.describe(base).requires_grad) continue;
+      if (!host::has_way_to(outputs_.objects[i], base)) trace_.output_is_leaf[i] = 1;
+    }
   }
 
   void collect_roots() {

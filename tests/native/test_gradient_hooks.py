@@ -311,3 +311,19 @@ def test_a_result_behind_a_differentiated_one_is_differentiated_too():
         last.backward()
         with pytest.raises(RuntimeError, match="a second time"):
             first.sum().backward()
+
+
+def test_no_gradient_flows_through_a_view_made_without():
+    def f(x):
+        with torch.no_grad():
+            y = x.view(9)
+        return y.view(3, 3)[1:], x.t()
+
+    compiled = reprise.compile(f, options={"validate": "off"})
+    for _ in range(4):
+        found = []
+        for g in (f, compiled):
+            x = torch.ones(3, 3, requires_grad=True)
+            first, last = g(x)
+            found.append([*torch.autograd.grad(first.sum() + last.sum(), x), first.requires_grad])
+        assert found[0][1] == found[1][1] and torch.equal(found[0][0], found[1][0])

@@ -15,6 +15,23 @@ namespace reprise::host {
 using torch::autograd::Edge;
 using torch::autograd::Node;
 
+bool has_way_to(PyObject* tensor, PyObject* base) {
+  const Edge end = torch::autograd::impl::gradient_edge(THPVariable_Unpack(base));
+  const Edge start = torch::autograd::impl::gradient_edge(THPVariable_Unpack(tensor));
+  if (!end.is_valid() || !start.is_valid() || start == end) return start == end;
+  std::vector<Node*> pending{start.function.get()};
+  std::unordered_set<const Node*> seen(pending.begin(), pending.end());
+  while (!pending.empty()) {
+    const Node* node = pending.back();
+    pending.pop_back();
+    for (const Edge& edge : node->next_edges()) {
+      if (edge == end) return true;
+      if (edge.is_valid() && seen.insert(edge.function.get()).second) pending.push_back(edge.function.get());
+    }
+  }
+  return false;
+}
+
 ResultOrder find_result_order(std::span<PyObject* const> tensors) {
   ResultOrder found;
   found.follows_from.resize(tensors.size());
