@@ -4,7 +4,7 @@
 # PRESET  the build: release (default) or dev
 # JOBS    parallel jobs of the cases
 # BACKEND of test-ops and fuzz
-# KIND    tensor or python, SEEDS first:behind: of fuzz
+# KIND    tensor, python or use, SEEDS first:behind: of fuzz
 
 VENV ?= .venv
 PRESET ?= release

@@ -14,6 +14,7 @@
 
 #include "base/result.h"
 #include "graph/graph.h"
+#include "host/torch/result_order.h"
 #include "host/torch/trace_tensor.h"
 
 namespace reprise::aot {
@@ -67,6 +68,8 @@ struct AliasFacts {
   bool needs_storage_identity = false;        // an input is written to or returned as a view
   std::vector<std::vector<uint32_t>> groups;  // inputs over one storage, as traced; all others differ
   std::vector<uint32_t> no_hooks;  // inputs that must have no hooks: the callables differentiate with respect to them
+  // Inputs that must not keep their gradient: written to, and what else is computed of them then is inside.
+  std::vector<uint32_t> no_kept_gradients;
   std::vector<uint32_t> no_views;  // inputs that must not be views: written to, and they need a gradient
 };
 
@@ -88,6 +91,7 @@ struct RegionTrace {
   std::vector<uint8_t> output_requires_grad;  // of each of Graph::outputs
   std::vector<uint32_t> output_version;       // of each of Graph::outputs
   std::vector<DifferentiableResult> differentiable;
+  host::ResultOrder result_order;
   std::vector<graph::ValueId> tangents;  // of each differentiable result; invalid: undefined
   std::vector<uint32_t> version_bumps;   // of each input: how often eager bumps its version
   AliasFacts alias_facts;

@@ -72,6 +72,7 @@ class RegionTracer {
       if (inputs_[i].like.is_view) return fail("an input that is a view and needs a gradient is written to");
     }
     collect_roots();
+    trace_.result_order = host::find_result_order(roots_);
     for (PyObject* root : roots_) {
       if (reaches_made_leaf(root))
         return fail("a leaf that is made here and given out gets gradients of other results");
@@ -217,7 +218,20 @@ class RegionTracer {
     std::vector<uint32_t> refused;
     std::string problem = find_output_aliases(graph, inputs, tensors, graph.outputs, refused);
     for (const uint32_t i : refused) callables_.refuse_output(i);
+    find_views_made_without();
     return problem;
+  }
+
+  void find_views_made_without() {
+    for (size_t i = 0; i < outputs_.objects.size(); i++) {
+      const graph::Output& output = recording_.graph().outputs[i];
+      if (!trace_.output_requires_grad[i] || trace_.output_is_leaf[i]) continue;
+      PyObject* base = nullptr;
+      if (output.kind == OutputKind::ViewOfInput) base = input_objects_.objects[output.index];
+      if (output.kind == OutputKind::ViewOfOutput) base = outputs_.objects[output.index];
+      if (base == nullptr || !run_.describe(base).requires_grad) continue;
+      if (!host::has_way_to(outputs_.objects[i], base)) trace_.output_is_leaf[i] = 1;
+    }
   }
 
   void collect_roots() {
@@ -233,8 +247,21 @@ class RegionTracer {
   }
 
   void add_root(DifferentiableResult result, ValueId value, PyObject* tensor) {
-    for (const sym::Int stride : recording_.graph().get_meta(value).strides()) {
-      result.strides.push_back(stride.get_constant());
+    // A gradient has an element for each of a tensor that repeats some.
+    const graph::TensorMeta& meta = recording_.graph().get_meta(value);
+    int64_t step = 1;
+    bool repeats = false;
+    std::vector<int64_t> plain(meta.rank);
+    for (size_t i = meta.rank; i-- > 0;) {
+      const int64_t size = meta.sizes()[i].get_constant();
+      plain[i] = step;
+      step *= std::max<int64_t>(size, 1);
+      repeats |= size > 1 && meta.strides()[i].get_constant() == 0;
+    }
+    if (repeats) {
+      result.strides = std::move(plain);
+    } else {
+      for (const sym::Int stride : meta.strides()) result.strides.push_back(stride.get_constant());
     }
     trace_.differentiable.push_back(std::move(result));
     roots_.push_back(tensor);
@@ -251,8 +278,8 @@ class RegionTracer {
       if (tangents_ != nullptr && !tangents_->defines(i)) continue;
       defined.push_back(roots_[i]);
       places.push_back(i);
-      strides.push_back(tangents_ != nullptr && i < tangents_->strides.size() ? tangents_->strides[i]
-                                                                              : std::vector<int64_t>());
+      const bool is_given = tangents_ != nullptr && i < tangents_->strides.size() && !tangents_->strides[i].empty();
+      strides.push_back(is_given ? tangents_->strides[i] : trace_.differentiable[i].strides);
     }
     std::vector<host::TraceValueId> tangents;
     if (defined.empty()) {
@@ -295,7 +322,8 @@ class RegionTracer {
     graph::Graph& graph = recording_.graph();
     AliasFacts& facts = trace_.alias_facts;
     facts.groups = graph::find_aliased_inputs(graph);
-    for (const uint32_t i : differentiable_inputs_) facts.no_views.push_back(i);
+    facts.no_views = differentiable_inputs_;
+    facts.no_kept_gradients = differentiable_inputs_;
     std::erase_if(facts.groups, [&](const std::vector<uint32_t>& group) { return group.front() >= inputs_.size(); });
     facts.needs_storage_identity |= writes_to_inputs() || !graph.effects.empty();
     for (const graph::Output& output : graph.outputs) {

@@ -91,6 +91,7 @@ class TracedCodeImpl final : public TracedCode {
         functional_(std::move(functional)),
         graphs_(passes::partition_graph(functional_.graph, {options.partition, {}})) {
     plan_.entry_state = entry_state;
+    plan_.result_order = trace_.result_order;
     plan_.is_expected.assign(trace_.differentiable.size(), 1);
     if (expected == nullptr) return;
     tangent_strides_ = expected->tangents.strides;
@@ -127,7 +128,7 @@ class TracedCodeImpl final : public TracedCode {
     if (std::ranges::any_of(plan_.is_expected, [](uint8_t is_expected) { return is_expected != 0; })) {
       auto backward = maker_->make(graphs_.backward, trace_.constants);
       if (!backward) return backward.unsupported();
-      backwards_.emplace(full_key(), std::move(backward).value());
+      backwards_.emplace(full_key(), Backward{std::move(backward).value(), find_read(graphs_.backward)});
     }
     make_plan(is_grad_mode);
     return true;
@@ -143,8 +144,7 @@ class TracedCodeImpl final : public TracedCode {
     const host::BackwardKey full = full_key();
     const bool is_traced = key.is_defined == full.is_defined && key.strides == full.strides;
     const PyGILState_STATE gil = PyGILState_Ensure();
-    base::Result<std::unique_ptr<host::RegionProgram>> program =
-        base::Unsupported{base::UnsupportedCode::UntraceableRegion, "internal error"};
+    base::Result<Backward> program = base::Unsupported{base::UnsupportedCode::UntraceableRegion, "internal error"};
     try {
       program = is_traced ? make_backward_of(functional_.graph, trace_.constants, graphs_.forward.saved, key)
                           : trace_again(key);
@@ -166,10 +166,12 @@ class TracedCodeImpl final : public TracedCode {
     return true;
   }
 
+  const std::vector<uint8_t>& find_read(const host::BackwardKey& key) const override {
+    return get_backward(key).is_read;
+  }
+
   void run_backward(const host::BackwardKey& key, host::ValueList&& inputs, host::ValueList& gradients) override {
-    const std::shared_ptr<host::RegionProgram> program = find_backward(key);
-    REPRISE_CHECK(program != nullptr, "a backward that was not prepared");
-    program->run(std::move(inputs), gradients);
+    get_backward(key).program->run(std::move(inputs), gradients);
   }
 
   bool call_again(std::span<PyObject* const> inputs, std::vector<PyObject*>& outputs) override {
@@ -193,7 +195,9 @@ class TracedCodeImpl final : public TracedCode {
       counts.forward_instructions = forward_->instruction_count();
       counts.forward_clones = forward_->clone_count();
     }
-    for (const auto& [key, program] : backwards_) counts.backward_instructions.push_back(program->instruction_count());
+    for (const auto& [key, backward] : backwards_) {
+      counts.backward_instructions.push_back(backward.program->instruction_count());
+    };
     return counts;
   }
 
@@ -363,26 +367,53 @@ class TracedCodeImpl final : public TracedCode {
     return {host::RegionSaved::Kind::Result, static_cast<uint32_t>(result)};
   }
 
-  std::shared_ptr<host::RegionProgram> find_backward(const host::BackwardKey& key) const {
+  struct Backward {
+    std::unique_ptr<host::RegionProgram> program;
+    std::vector<uint8_t> is_read;  // of each saved value
+  };
+
+  // Stays where it is, with its contents, as long as the code.
+  const Backward* find_backward(const host::BackwardKey& key) const {
     const std::lock_guard lock(mutex_);
     const auto found = backwards_.find(key);
-    return found == backwards_.end() ? nullptr : found->second;
+    return found == backwards_.end() ? nullptr : &found->second;
   }
 
-  base::Result<std::unique_ptr<host::RegionProgram>> make_backward_of(const graph::Graph& joint,
-                                                                      const host::TraceConstants& constants,
-                                                                      std::span<const ValueId> saved,
-                                                                      const host::BackwardKey& key) const {
+  const Backward& get_backward(const host::BackwardKey& key) const {
+    const Backward* backward = find_backward(key);
+    REPRISE_CHECK(backward != nullptr, "a backward that was not prepared");
+    return *backward;
+  }
+
+  // Saved values are a backward's first inputs.
+  static std::vector<uint8_t> find_read(const graph::Graph& backward) {
+    std::vector<uint8_t> is_used(backward.values.size(), 0);
+    const auto mark = [&](ValueId id) { is_used[id.index()] = 1; };
+    for (const graph::Node& node : backward.nodes) graph::for_each_use(node, mark);
+    for (const graph::Gradient& gradient : backward.gradients) {
+      if (gradient.value.is_valid()) mark(gradient.value);
+    }
+    std::vector<uint8_t> is_read;
+    for (const graph::Input& input : backward.inputs) {
+      if (input.kind == graph::InputKind::Saved) is_read.push_back(is_used[input.value.index()]);
+    }
+    return is_read;
+  }
+
+  base::Result<Backward> make_backward_of(const graph::Graph& joint, const host::TraceConstants& constants,
+                                          std::span<const ValueId> saved, const host::BackwardKey& key) const {
     graph::Graph needed = joint;
     for (graph::Gradient& gradient : needed.gradients) {
       if (!key.is_needed[gradient.input]) gradient.value = ValueId();
     }
     auto backward = make_backward_graph(needed, saved);
     if (!backward) return backward.unsupported();
-    return maker_->make(backward.value(), constants);
+    auto program = maker_->make(backward.value(), constants);
+    if (!program) return program.unsupported();
+    return Backward{std::move(program).value(), find_read(backward.value())};
   }
 
-  base::Result<std::unique_ptr<host::RegionProgram>> trace_again(const host::BackwardKey& key) {
+  base::Result<Backward> trace_again(const host::BackwardKey& key) {
     const TangentSpec spec{key.is_defined, key.strides};
     auto traced = trace_region(*trace_context_, context_, *callables_, inputs_, plan_.entry_state, &spec);
     if (!traced) return traced.unsupported();
@@ -409,7 +440,7 @@ class TracedCodeImpl final : public TracedCode {
   std::atomic<bool> has_wanted_{false};
   std::optional<TangentSpec> wanted_;  // under the mutex
   mutable std::mutex mutex_;
-  std::unordered_map<host::BackwardKey, std::shared_ptr<host::RegionProgram>, KeyHash> backwards_;
+  std::unordered_map<host::BackwardKey, Backward, KeyHash> backwards_;
 };
 
 }  // namespace

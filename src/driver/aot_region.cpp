@@ -326,9 +326,11 @@ class AotRegion final : public entry::RegionRunner {
     return made;
   }
 
-  // Hooks of what the region differentiates with respect to would not run.
+  // Hooks of what the region differentiates with respect to would not run, nor see all what it computes from what it
+  // wrote.
   static bool has_hooks(const aot::AliasFacts& facts, PyObject* const* operands) {
-    return std::ranges::any_of(facts.no_hooks, [&](uint32_t i) { return host::has_gradient_hooks(operands[i]); });
+    return std::ranges::any_of(facts.no_hooks, [&](uint32_t i) { return host::has_gradient_hooks(operands[i]); }) ||
+           std::ranges::any_of(facts.no_kept_gradients, [&](uint32_t i) { return host::keeps_gradient(operands[i]); });
   }
 
   // Gradients that joined the region are steps of their own in the next plan.
@@ -402,7 +404,7 @@ class AotRegion final : public entry::RegionRunner {
       return nullptr;
     }
     if (has_hooks(code.value()->trace().alias_facts, operands)) {
-      failure_ = "hooks on what it differentiates with respect to";
+      failure_ = "hooks on what it differentiates with respect to, or a kept gradient of what it writes to";
       if (expected == nullptr) ask_for_less();
       return nullptr;
     }

@@ -120,11 +120,11 @@ bool lower_integer_division(Call& call, ScalarOp op) {
   return lower_binary(call, [&](Ex a, Ex b) { return call.op(op, a, b); });
 }
 
-// The number `alpha` of add and sub; nothing if it is 1.
-std::optional<Ex> get_factor(Call& call, std::size_t i, DType compute) {
+// The number `alpha` of add and sub, which eager has in the common dtype; nothing if it is 1.
+std::optional<Ex> get_factor(Call& call, std::size_t i, DType common) {
   if (i >= call.count() || call.is_none(i)) return std::nullopt;
   if (const auto number = call.get_number(i); number && *number == 1) return std::nullopt;
-  return call.value(i, compute);
+  return get_rounded_operand(call, i, common);
 }
 
 // a + alpha*b or a - alpha*b: fma(b, alpha, a) for floats
@@ -140,7 +140,7 @@ bool lower_scaled_sum(Call& call, std::size_t first, std::size_t second, bool su
   Ex value;
   if (compute == DType::Bool) {
     value = call.op(ScalarOp::Or, a, b);
-  } else if (const auto factor = get_factor(call, 2, compute); factor && types::is_float(compute)) {
+  } else if (const auto factor = get_factor(call, 2, *common); factor && types::is_float(compute)) {
     // a - alpha*b is computed as a + (-alpha)*b
     value = call.op(ScalarOp::Fma, b, subtract ? call.op(ScalarOp::Neg, *factor) : *factor, a);
   } else {

@@ -79,6 +79,7 @@ class Memory {
   void make_alias_of_base(ValueId id);
   ValueId read_plain_base(ValueId base);
   void check_covers(const TensorMeta& base, const TensorMeta& meta, ValueId id);
+  static bool repeats_elements(const TensorMeta& meta);
   bool is_contiguous(const TensorMeta& meta);
   void show(ValueId id, ValueId functional);
 

@@ -188,6 +188,27 @@ bool Memory::is_contiguous(const TensorMeta& meta) {
   return true;
 }
 
+// What is written into a part of such a view is seen in its other parts: expand, unfold.
+bool Memory::repeats_elements(const TensorMeta& meta) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // stride and size
+  for (std::size_t i = 0; i < meta.rank; ++i) {
+    if (!meta.sizes()[i].is_constant() || !meta.strides()[i].is_constant()) {
+      if (meta.strides()[i] == Int(0)) return true;
+      continue;
+    }
+    if (meta.sizes()[i].get_constant() == 0) return false;
+    if (meta.sizes()[i].get_constant() != 1)
+      dims.emplace_back(meta.strides()[i].get_constant(), meta.sizes()[i].get_constant());
+  }
+  std::ranges::sort(dims);
+  std::int64_t extent = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride < extent) return true;
+    extent += (size - 1) * stride;
+  }
+  return false;
+}
+
 void Memory::show(ValueId id, ValueId functional) {
   state(id).current = functional;
   state(id).version = storage(id).version;
@@ -236,7 +257,8 @@ void Memory::write(ValueId id, ValueId contents) {
   const ValueId base = storage(id).base;
   while (at != base) {
     const bool is_by_place = !state(at).parent.is_valid() || old_.nodes[state(at).creator].op == OpId::as_strided ||
-                             old_.nodes[state(at).creator].op == OpId::as_strided_;
+                             old_.nodes[state(at).creator].op == OpId::as_strided_ ||
+                             repeats_elements(old_.get_meta(state(at).parent));
     if (is_by_place) {
       contents = scatter_into_base(at, contents);
       at = base;

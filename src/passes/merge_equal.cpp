@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "base/hash.h"
+#include "passes/kept_copies.h"
 #include "passes/rewriter.h"
 
 namespace reprise::passes {
@@ -54,10 +55,19 @@ bool are_both_roots(const Rewriter& rewriter, const Node& first, const Node& nod
   return false;
 }
 
+bool are_apart(const graph::Graph& graph, const KeptCopies& kept_copies, const Node& first, const Node& node) {
+  for (std::size_t i = 0; i < node.outs.size(); ++i) {
+    if (!node.outs[i].is_valid() || graph.get_value(node.outs[i]).kind != graph::ValueKind::Tensor) continue;
+    if (kept_copies.are_apart(graph.get_meta(first.outs[i]), graph.get_meta(node.outs[i]))) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::optional<base::Unsupported> merge_equal(graph::Graph& graph) {
   Rewriter rewriter(graph);
+  KeptCopies kept_copies(graph, rewriter.old_nodes());
   std::unordered_map<std::uint64_t, graph::NodeId> first_of;
   first_of.reserve(rewriter.old_nodes().size());
   for (const Node& old : rewriter.old_nodes()) {
@@ -68,10 +78,14 @@ std::optional<base::Unsupported> merge_equal(graph::Graph& graph) {
     }
     const auto [found, is_new] = first_of.try_emplace(hash_node(node), graph::NodeId());
     if (!is_new && is_same_node(graph.nodes[found->second.index()], node) &&
-        !are_both_roots(rewriter, graph.nodes[found->second.index()], node)) {
+        !are_both_roots(rewriter, graph.nodes[found->second.index()], node) &&
+        !are_apart(graph, kept_copies, graph.nodes[found->second.index()], node)) {
       const Node& first = graph.nodes[found->second.index()];
       for (std::size_t i = 0; i < node.outs.size(); ++i) {
-        if (node.outs[i].is_valid()) rewriter.replace(node.outs[i], first.outs[i]);
+        if (!node.outs[i].is_valid()) continue;
+        if (graph.get_value(node.outs[i]).kind == graph::ValueKind::Tensor)
+          kept_copies.note_replaced(graph.get_meta(node.outs[i]), graph.get_meta(first.outs[i]));
+        rewriter.replace(node.outs[i], first.outs[i]);
       }
       continue;
     }

@@ -6,8 +6,9 @@
 // 2. Needed values: what backward nodes (and gradients) use and neither tangents, constants nor backward nodes give.
 // 3. Saved values are chosen: the roots of needed views, or a minimum cut. In the cut's graph each value of phase
 //    Forward is an edge whose capacity is its size in bytes; what cannot be computed again hangs on the source, what
-//    the backward needs on the sink, and recomputing a value needs its arguments. An input that the backward does not
-//    use itself is never saved: PyTorch would not have kept it, and somebody may write to it before the backward runs.
+//    the backward needs on the sink, and recomputing a value needs its arguments. An input or an
+//    output that the backward does not use itself is never saved: PyTorch would not have kept it, and somebody may
+//    write to it before the backward runs.
 // 4. From the needed values that are not saved, nodes to compute again are collected, closed over arguments.
 // 5. Forward nodes grow by what saved values need. Recomputed nodes stand in the backward where they are first used.
 #include "passes/partition.h"
@@ -187,9 +188,13 @@ class Partitioner {
       if (!counts || in_backward_[i]) continue;
       graph::for_each_use(joint_.nodes[i], [&](ValueId id) { is_relevant[id.index()] = true; });
     }
-    std::vector<bool> is_saved_input(value_count_, false);
+    std::vector<bool> is_saved_anyway(value_count_, false);
     for (std::uint32_t i = 0; i < value_count_; ++i) {
-      if (is_needed_[i]) is_saved_input[find_root(ValueId(i)).index()] = true;
+      if (is_needed_[i]) is_saved_anyway[find_root(ValueId(i)).index()] = true;
+    }
+    std::vector<bool> is_shared(is_input_);
+    for (const graph::Output& output : joint_.outputs) {
+      if (output.value.is_valid()) is_shared[find_root(output.value).index()] = true;
     }
     for (std::uint32_t i = 0; i < value_count_; ++i) {
       const ValueId id(i);
@@ -200,7 +205,7 @@ class Partitioner {
       // An input that is saved anyway, in PyTorch too, is nearly free. A view stands for what it is a view of.
       const std::uint32_t root = find_root(id).index();
       std::int64_t capacity = is_input_[i] ? 1 : std::max<std::int64_t>(2, get_bytes(id));
-      if (is_input_[root] && !is_saved_input[root]) capacity = MaxFlow::kInfinite;
+      if (is_shared[root] && !is_saved_anyway[root]) capacity = MaxFlow::kInfinite;
       flow.add_edge(2 * i, 2 * i + 1, capacity);
       if (is_needed_[i]) flow.add_edge(2 * i + 1, sink, MaxFlow::kInfinite);
       if (is_fixed) continue;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "graph/evaluate.h"
+#include "passes/kept_copies.h"
 #include "passes/rewriter.h"
 
 namespace reprise::passes {
@@ -34,10 +35,9 @@ bool is_number(const Arg& arg, double number) {
 
 class Simplifier {
  public:
-  explicit Simplifier(Graph& graph) : graph_(graph), rewriter_(graph) {}
+  explicit Simplifier(Graph& graph) : graph_(graph), rewriter_(graph), kept_copies_(graph, rewriter_.old_nodes()) {}
 
   void run() {
-    find_kept_copies();
     for (const Node& old : rewriter_.old_nodes()) {
       const Node node = rewriter_.map(old);
       if (node.outs.size() == 1 && node.outs[0].is_valid() && node.mut == 0) {
@@ -62,35 +62,12 @@ class Simplifier {
     return arg.is_value() && graph_.get_value(arg.get_value()).kind == ValueKind::Tensor;
   }
 
-  // Which memory belongs to inputs, and which is read by the backward. What the forward made of an input stays a tensor
-  // of its own for the backward: somebody may write to the input in between, and PyTorch has saved the other tensor.
-  void find_kept_copies() {
-    if (graph_.gradients.empty()) return;
-    const auto mark = [&](std::vector<bool>& marks, ValueId id) {
-      if (graph_.get_value(id).kind != ValueKind::Tensor) return;
-      const std::size_t storage = graph_.get_meta(id).storage.index();
-      if (storage >= marks.size()) marks.resize(storage + 1, false);
-      marks[storage] = true;
-    };
-    for (const graph::Input& input : graph_.inputs) mark(is_of_input_, input.value);
-    for (const Node& node : rewriter_.old_nodes()) {
-      if (node.phase != graph::Phase::Backward) continue;
-      graph::for_each_use(node, [&](ValueId id) { mark(is_for_backward_, id); });
-    }
-  }
-
-  bool is_kept_copy(const TensorMeta& from, const TensorMeta& to) const {
-    const auto has = [](const std::vector<bool>& marks, std::size_t i) { return i < marks.size() && marks[i]; };
-    return has(is_of_input_, from.storage.index()) && has(is_for_backward_, to.storage.index()) &&
-           from.storage != to.storage;
-  }
-
   // The argument, if the result may be taken for it: the same layout, and a fresh tensor is not asked for.
   ValueId take(const Node& node, const Arg& arg) const {
     if (!is_tensor(arg) || rewriter_.is_root_memory(node.outs[0])) return {};
     const TensorMeta& from = graph_.get_meta(arg.get_value());
     const TensorMeta& to = meta_of(node);
-    if (node.phase == graph::Phase::Forward && is_kept_copy(from, to)) return {};
+    if (node.phase == graph::Phase::Forward && kept_copies_.are_apart(from, to)) return {};
     return is_same_layout(from, to) ? arg.get_value() : ValueId();
   }
 
@@ -194,7 +171,7 @@ class Simplifier {
 
   Graph& graph_;
   Rewriter rewriter_;
-  std::vector<bool> is_of_input_, is_for_backward_;  // by storage
+  KeptCopies kept_copies_;
 };
 
 }  // namespace

@@ -16,6 +16,8 @@ HOST = (
     "leaves_torch.cpp",
     "op_info_torch.cpp",
     "region_node_torch.cpp",
+    "result_node_torch.cpp",
+    "result_order_torch.cpp",
     "scalar_values_torch.cpp",
     "state_modes_torch.cpp",
     "state_word_torch.cpp",

@@ -1,6 +1,6 @@
 """Runs seeds in forked processes, so that a crash is a failure like others, and makes failing programs small.
 
-python tests/fuzz/drive.py tensor|python --seeds 0:1000 [--backend native|eager] [--validate off|first] [--out DIR]
+python tests/fuzz/drive.py tensor|python|use --seeds 0:1000 [--backend native|eager] [--validate off|first] [--out DIR]
 """
 
 import argparse
@@ -72,7 +72,7 @@ def minimise(kind, program, backend, options, category, seconds=60):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=["tensor", "python"])
+    parser.add_argument("kind", choices=["tensor", "python", "use"])
     parser.add_argument("--seeds", default="0:200")
     parser.add_argument("--backend", default="native")
     parser.add_argument("--validate", default="off")
@@ -83,7 +83,7 @@ def main():
     torch.set_num_threads(1)
     import kinds  # noqa: PLC0415
 
-    kind = kinds.TENSOR if args.kind == "tensor" else kinds.PYTHON
+    kind = kinds.ALL[args.kind]
     first, last = map(int, args.seeds.split(":"))
     options = {"validate": args.validate} if args.backend == "native" else {}
     out = pathlib.Path(args.out) if args.out else None

@@ -1,4 +1,4 @@
-"""The two kinds of fuzzed programs: how each is made, compared, made smaller and shown."""
+"""The kinds of fuzzed programs: how each is made, compared, made smaller and shown."""
 
 import types
 
@@ -6,6 +6,8 @@ import python_check
 import python_programs
 import tensor_check
 import tensor_programs
+import use_check
+import use_programs
 
 #: (kind, backend) -> seeds of the slices that fail; what for stands in the README
 KNOWN = {}
@@ -132,3 +134,12 @@ PYTHON = types.SimpleNamespace(
     smaller=smaller_python,
     show=show_python,
 )
+
+USE = types.SimpleNamespace(
+    make_program=use_programs.make_program,
+    find_difference=use_check.find_difference,
+    run_eager=use_check.run_eager,
+    smaller=use_programs.smaller,
+    show=use_programs.show,
+)
+ALL = {"tensor": TENSOR, "python": PYTHON, "use": USE}

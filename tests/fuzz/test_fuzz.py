@@ -15,6 +15,7 @@ SLICES = [
     ("tensor", "native", "0:30"),
     ("python", "eager", "0:40"),
     ("python", "native", "120:150"),
+    ("use", "native", "0:40"),
 ]
 
 

@@ -60,8 +60,9 @@ struct BoxedInstruction {
 class RegionProgram {
  public:
   virtual ~RegionProgram() = default;
-  /// Numbers among the inputs may come as 0-dim tensors (saved for backward). `inputs` are taken: each is dropped at
-  /// its last use. Results: outputs, effects' values, then saved values or gradients, in the order of the graph.
+  /// Numbers among the inputs may come as 0-dim tensors (saved for backward), inputs that nothing reads as None.
+  /// `inputs` are taken: each is dropped at its last use. Results: outputs, effects' values, then saved values or
+  /// gradients, in the order of the graph.
   virtual void run(ValueList&& inputs, ValueList& outputs) const = 0;
   virtual size_t instruction_count() const = 0;
   /// Written arguments that are cloned first.

@@ -103,7 +103,10 @@ class Runner {
   void set_input(size_t index, c10::IValue given) {
     const NativeSlot& slot = program_.slots[index];
     c10::IValue& place = run_.values[index];
-    if (slot.is_tensor) {
+    if (given.isNone()) {  // what no step reads
+      run_.data[index] = nullptr;
+      place = std::move(given);
+    } else if (slot.is_tensor) {
       TORCH_INTERNAL_ASSERT(given.isTensor());
       run_.data[index] = address_of(given.toTensor());
       place = std::move(given);

@@ -19,6 +19,7 @@
 
 #include "host/torch/boxed_call.h"
 #include "host/torch/op_sink.h"
+#include "host/torch/result_order.h"
 #include "host/torch/trace_tensor.h"
 #include "types/dtype.h"
 
@@ -30,7 +31,7 @@ struct RegionOutput {
   RegionOutputKind kind = RegionOutputKind::Value;
   uint32_t index = 0;  // of the input or output
   bool requires_grad = false;
-  bool is_leaf = false;  // of kind Value: with requires_grad, a new leaf
+  bool is_leaf = false;  // with requires_grad: a new leaf, or a view that was made without gradients
   uint32_t version = 0;  // of kind Value: how often the callables wrote to it, or to a view of it
   int32_t result = -1;   // of kind Value: among the forward program's results
   // As eager's: of views, and of a Value, which may be computed with other strides.
@@ -85,6 +86,7 @@ struct RegionPlan {
   std::vector<RegionOutput> outputs;
   std::vector<RegionEffect> effects;
   std::vector<RegionDifferentiable> differentiable;
+  ResultOrder result_order;             // of the differentiable
   std::vector<uint8_t> is_expected;     // of each differentiable: its gradient is what the code was made for
   std::vector<RegionSaved> saved;       // in the order of the backward program's inputs
   std::vector<uint32_t> version_bumps;  // of each input
@@ -117,6 +119,8 @@ class RegionCode {
   /// Makes the backward program of this key if there is none yet. False: it cannot be made; the node then runs the
   /// callables again and differentiates those. May be called without the GIL.
   virtual bool prepare_backward(const BackwardKey& key) = 0;
+  /// Which of the saved values the program of a prepared key reads; run_backward() takes None for the others.
+  virtual const std::vector<uint8_t>& find_read(const BackwardKey& key) const = 0;
   /// Of a prepared key. `inputs`: the saved values, then the defined tangents. A gradient for each input of the region,
   /// None where there is none. May be called without the GIL.
   virtual void run_backward(const BackwardKey& key, ValueList&& inputs, ValueList& gradients) = 0;

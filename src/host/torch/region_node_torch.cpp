@@ -1,10 +1,12 @@
 #include "host/torch/region_node.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include <ATen/ScalarOps.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty_strided.h>
 #include <torch/csrc/autograd/engine.h>
@@ -18,6 +20,7 @@
 #include "base/hash.h"
 #include "host/torch/boxed_call_impl.h"
 #include "host/torch/python_errors_impl.h"
+#include "host/torch/result_node_impl.h"
 #include "host/torch/scalar_values_impl.h"
 #include "host/torch/tensor_fields_impl.h"
 #include "host/torch/trace_tensor_impl.h"
@@ -68,7 +71,7 @@ at::Tensor with_strides(const at::Tensor& tensor, const std::vector<int64_t>& st
   return copy.copy_(tensor);
 }
 
-class RegionNode : public Node {
+class RegionNode : public Node, public ResultOwner {
  public:
   explicit RegionNode(std::shared_ptr<RegionCode> code) : code_(std::move(code)) {}
 
@@ -123,18 +126,54 @@ class RegionNode : public Node {
 
   variable_list apply(variable_list&& tangents) override {
     const std::lock_guard lock(mutex_);
+    variable_list gradients = differentiate(std::move(tangents));
+    if (const auto found = waiting_.find(torch::autograd::get_current_graph_task_id()); found != waiting_.end()) {
+      const variable_list others = std::move(found->second);
+      waiting_.erase(found);
+      for (size_t i = 0; i < gradients.size(); i++) add_to(gradients[i], others[i]);
+    }
+    return gradients;
+  }
+
+  variable_list differentiate_up_to(uint32_t result, const at::Tensor& tangent, std::span<const uint32_t> cuts,
+                                    bool needs_inputs) override {
+    const std::lock_guard lock(mutex_);
+    variable_list tangents(code_->plan().differentiable.size());
+    tangents[result] = tangent;
+    BackwardKey key = make_key(tangents, has_plain_memory(tangent));
+    if (!needs_inputs) key.is_needed.assign(key.is_needed.size(), 0);
+    if (is_released_) check_is_first(key);
+    note_differentiated(key);
+    variable_list of_cuts(cuts.size());
+    const variable_list gradients = differentiate_again(key, tangents, cuts, &of_cuts);
+    variable_list& waiting = waiting_[torch::autograd::get_current_graph_task_id()];
+    waiting.resize(gradients.size());
+    for (size_t i = 0; i < gradients.size(); i++) add_to(waiting[i], gradients[i]);
+    return of_cuts;
+  }
+
+ private:
+  static void add_to(at::Tensor& sum, const at::Tensor& gradient) {
+    if (gradient.defined()) sum = sum.defined() ? at::add(sum, gradient) : gradient;
+  }
+
+  variable_list differentiate(variable_list&& tangents) {
     const bool are_plain = std::ranges::all_of(tangents, has_plain_memory);
     BackwardKey key = make_key(tangents, are_plain);
     variable_list gradients(code_->plan().input_count);
     bool any = false;
     for (const uint8_t is_defined : key.is_defined) any |= is_defined != 0;
     if (!any) return gradients;
-    if (is_released_) return differentiate_others(key, tangents);
+    if (is_released_ && !needs_nothing_saved(key, are_plain)) return differentiate_others(key, tangents);
     note_differentiated(key);
     if (!are_plain || c10::GradMode::is_enabled() || !code_->prepare_backward(key))
       return differentiate_again(key, tangents);
     ValueList inputs, results;
-    for (SavedVariable& saved : saved_) inputs.values().list.emplace_back(saved.unpack(share(this)));
+    // What only other results' gradients need may have been written to.
+    const std::vector<uint8_t>& is_read = code_->find_read(key);
+    for (size_t k = 0; k < saved_.size(); k++) {
+      inputs.values().list.push_back(is_read[k] != 0 ? c10::IValue(saved_[k].unpack(share(this))) : c10::IValue());
+    }
     if (!torch::autograd::get_current_graph_task_keep_graph()) {
       // Each saved value dies at its last use, as it does node by node in eager.
       release();
@@ -154,32 +193,69 @@ class RegionNode : public Node {
     return gradients;
   }
 
- private:
+  // As in eager, where operations that save nothing are differentiated as often as one likes.
+  bool needs_nothing_saved(const BackwardKey& key, bool are_plain) const {
+    if (!are_plain || c10::GradMode::is_enabled() || !code_->prepare_backward(key)) return false;
+    const std::vector<uint8_t>& is_read = code_->find_read(key);
+    return std::ranges::none_of(is_read, [](uint8_t reads) { return reads != 0; });
+  }
+
   // Eager frees the graph behind what was differentiated, and none of the graphs of the region's other results.
   variable_list differentiate_others(const BackwardKey& key, const variable_list& tangents) {
-    bool is_twice = false;
-    for (size_t i = 0; i < key.is_defined.size(); i++) {
-      is_twice |= key.is_defined[i] != 0 && is_differentiated_[i] != 0;
-    }
-    for (const RegionEffect& effect : code_->plan().effects) {
-      is_twice |= code_->plan().needs_copy[effect.input] != 0;  // the copies are gone
-    }
-    TORCH_CHECK(!is_twice, torch::autograd::ERR_BACKWARD_TWICE);
+    check_is_first(key);
     note_differentiated(key);
     return differentiate_again(key, tangents);
+  }
+
+  void check_is_first(const BackwardKey& key) {
+    bool is_twice = false;
+    for (size_t i = 0; i < key.is_defined.size(); i++) {
+      if (key.is_defined[i] == 0 || is_differentiated_[i] == 0) continue;
+      BackwardKey alone = key;
+      std::ranges::fill(alone.is_defined, 0);
+      alone.is_defined[i] = 1;
+      is_twice |= !needs_nothing_saved(alone, /*are_plain=*/true);
+    }
+    for (const RegionEffect& effect : code_->plan().effects) {
+      is_twice |= code_->plan().needs_copy[effect.input] != 0 && copies_.empty();
+    }
+    TORCH_CHECK(!is_twice, torch::autograd::ERR_BACKWARD_TWICE);
   }
 
   void note_differentiated(const BackwardKey& key) {
     is_differentiated_.resize(key.is_defined.size(), 0);
     if (torch::autograd::get_current_graph_task_keep_graph()) return;
     for (size_t i = 0; i < key.is_defined.size(); i++) is_differentiated_[i] |= key.is_defined[i];
+    // What a result follows from is behind it.
+    const ResultOrder& results = code_->plan().result_order;
+    for (size_t i = results.order.size(); i-- > 0;) {
+      if (is_differentiated_[results.order[i]] == 0) continue;
+      for (const uint32_t from : results.follows_from[results.order[i]]) is_differentiated_[from] = 1;
+    }
   }
 
+  // Results that were not differentiated yet may be, by the callables: their inputs stay.
   void release() {
-    copies_.clear();
-    kept_.clear();
+    is_differentiated_.resize(code_->plan().differentiable.size(), 0);
+    if (std::ranges::all_of(is_differentiated_, [](uint8_t is_done) { return is_done != 0; })) {
+      copies_.clear();
+      kept_.clear();
+    } else if (!is_released_) {
+      for (size_t i = 0; i < kept_.size(); i++) keep_saved(i);
+    }
     for (SavedVariable& saved : saved_) saved.reset_data();
     is_released_ = true;
+  }
+
+  void keep_saved(size_t index) {
+    if (saved_place_of_input_[index] < 0 || !code_->plan().uses[index].is_needed) return;
+    try {
+      const at::Tensor input = saved_[static_cast<size_t>(saved_place_of_input_[index])].unpack(share(this));
+      if (input.requires_grad() && is_leaf_now(input)) return;
+      kept_[index] = SavedVariable(input.tensor_data(), false);
+      is_kept_[index] = 1;
+    } catch (const c10::Error&) {  // it was written to
+    }
   }
 
   // Inputs that are not saved are gone when nothing else holds them. Kept without history: an input that held itself,
@@ -284,7 +360,9 @@ class RegionNode : public Node {
   }
 
   // By running the callables again under autograd; with create_graph=True, what eager would record now.
-  variable_list differentiate_again(const BackwardKey& key, const variable_list& tangents) {
+  // `cuts`: results that nothing flows through; `of_cuts` gets what flows into them.
+  variable_list differentiate_again(const BackwardKey& key, const variable_list& tangents,
+                                    std::span<const uint32_t> cuts = {}, variable_list* of_cuts = nullptr) {
     if (!c10::GradMode::is_enabled()) code_->note_rerun();
     const RegionPlan& plan = code_->plan();
     bool is_plain = plan.gradients.empty();
@@ -311,18 +389,29 @@ class RegionNode : public Node {
     }
     std::vector<at::Tensor> outputs;
     run_again(inputs, outputs);
+    const auto edge_of = [&](size_t i) {
+      const RegionDifferentiable& result = plan.differentiable[i];
+      return torch::autograd::impl::gradient_edge((result.is_input ? inputs : outputs)[result.index]);
+    };
+    std::vector<std::pair<size_t, std::unique_ptr<Cut>>> put;
+    for (size_t i = 0; i < cuts.size(); i++) {
+      const Edge edge = edge_of(cuts[i]);
+      if (!edge.is_valid()) continue;
+      put.emplace_back(i, std::make_unique<Cut>(edge));
+      leaves.push_back(edge);
+    }
     torch::autograd::edge_list roots;
     variable_list seeds;
     for (size_t i = 0; i < tangents.size(); i++) {
       if (!tangents[i].defined()) continue;
-      const RegionDifferentiable& result = plan.differentiable[i];
-      roots.push_back(torch::autograd::impl::gradient_edge((result.is_input ? inputs : outputs)[result.index]));
+      roots.push_back(edge_of(i));
       seeds.push_back(tangents[i]);
     }
     variable_list gradients(plan.input_count);
     const variable_list found = torch::autograd::Engine::get_default_engine().execute(
         roots, seeds, /*keep_graph=*/true, c10::GradMode::is_enabled(), /*accumulate_grad=*/false, leaves);
     for (size_t i = 0; i < places.size(); i++) gradients[places[i]] = found[i];
+    for (const auto& [i, cut] : put) (*of_cuts)[i] = cut->gradient();
     return gradients;
   }
 
@@ -357,7 +446,8 @@ class RegionNode : public Node {
   std::vector<SavedVariable> kept_;  // inputs that are not saved, without history
   std::vector<uint8_t> is_kept_;
   at::Tensor rng_state_;
-  std::vector<uint8_t> is_differentiated_;  // by result: a backward that frees the graph went through it
+  std::vector<uint8_t> is_differentiated_;          // by result: a backward that frees the graph went through it
+  std::unordered_map<int, variable_list> waiting_;  // by backward: gradients of inputs for the node's own turn
   bool is_released_ = false;
 };
 
@@ -380,6 +470,7 @@ class RegionCall {
       node->set_next_edges(std::move(edges));
       node->keep_rng_state(random);
       node->keep_copies(inputs_);
+      make_result_nodes(node);
     }
     ValueList arguments;
     for (const at::Tensor& input : inputs_) arguments.values().list.emplace_back(input);
@@ -396,7 +487,13 @@ class RegionCall {
     }
     if (needs_node) {
       for (const RegionDifferentiable& differentiable : plan_.differentiable) {
-        if (!differentiable.is_input) torch::autograd::set_history(outputs_[differentiable.index], node);
+        if (differentiable.is_input) continue;
+        const at::Tensor& output = outputs_[differentiable.index];
+        if (output.defined()) {
+          torch::autograd::impl::set_gradient_edge(output, make_edge(output, node));
+        } else {
+          skip_result(node);
+        }
       }
       node->save(inputs_, outputs_, results_.values().list);
     }
@@ -405,8 +502,7 @@ class RegionCall {
       for (const RegionDifferentiable& differentiable : plan_.differentiable) {
         if (!differentiable.is_input) continue;
         const at::Tensor& input = inputs_[differentiable.index];
-        const auto number = static_cast<uint32_t>(node->add_input_metadata(input));
-        torch::autograd::impl::rebase_history(input, Edge(node, number));
+        torch::autograd::impl::rebase_history(input, make_edge(input, node));
       }
     }
     make_views();
@@ -419,6 +515,30 @@ class RegionCall {
   }
 
  private:
+  void make_result_nodes(const NodePtr<RegionNode>& node) {
+    if (plan_.differentiable.size() == 1) return;
+    result_nodes_.resize(plan_.differentiable.size());
+    for (const uint32_t i : plan_.result_order.order) {
+      result_nodes_[i] = make_node<ResultNode>(*node, Edge(node, i));
+      for (const uint32_t from : plan_.result_order.follows_from[i])
+        result_nodes_[i]->add_next_edge(Edge(result_nodes_[from], 0));
+    }
+  }
+
+  // A result that turned out to be a view of something else, and is made from that.
+  void skip_result(const NodePtr<RegionNode>& node) const {
+    const uint32_t number = node->add_input_metadata(Node::undefined_input());
+    if (!result_nodes_.empty()) result_nodes_[number]->add_input_metadata(Node::undefined_input());
+  }
+
+  // Called in the order of the plan's results.
+  Edge make_edge(const at::Tensor& result, const NodePtr<RegionNode>& node) const {
+    const auto number = static_cast<uint32_t>(node->add_input_metadata(result));
+    if (result_nodes_.empty()) return Edge(node, number);
+    result_nodes_[number]->add_input_metadata(result);
+    return Edge(result_nodes_[number], 0);
+  }
+
   bool find_need() const {
     if (plan_.differentiable.empty() || (plan_.is_grad_mode && !c10::GradMode::is_enabled())) return false;
     for (const at::Tensor& input : inputs_) {
@@ -468,9 +588,23 @@ class RegionCall {
         break;
     }
     for (uint32_t i = 0; i < plan_.version_bumps[effect.input]; i++) input.unsafeGetTensorImpl()->bump_version();
+    renew_history(input);
   }
 
-  static at::Tensor view(const at::Tensor& base, const RegionOutput& output) {
+  // A view whose memory was written to gets another node when it is next used, as it was in the region; PyTorch crashes
+  // where that use is the registration of a hook.
+  static void renew_history(const at::Tensor& input) {
+    if (!input.is_view() || !input.requires_grad()) return;
+    try {
+      (void)input.grad_fn();
+    } catch (const c10::Error&) {  // nobody may use it any more: its next use says so
+    }
+  }
+
+  // The region may begin without gradients and make views with them, and the other way round.
+  at::Tensor view(const at::Tensor& base, const RegionOutput& output) const {
+    const bool is_made_without = output.requires_grad && output.is_leaf;
+    const at::AutoGradMode mode(!is_made_without && (c10::GradMode::is_enabled() || !plan_.is_grad_mode));
     if (output.view != nullptr && base.requires_grad() && c10::GradMode::is_enabled()) {
       ValueList bases, views;
       bases.values().list.emplace_back(base);
@@ -498,6 +632,7 @@ class RegionCall {
   const RegionPlan& plan_;
   std::vector<at::Tensor> inputs_;
   std::vector<at::Tensor> outputs_;
+  std::vector<NodePtr<ResultNode>> result_nodes_;  // where there are several
   ValueList results_;
 };
 

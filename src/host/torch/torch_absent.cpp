@@ -3,12 +3,15 @@
 
 #include "host/torch/callables.h"
 #include "host/torch/leaves.h"
+#include "host/torch/result_order.h"
 #include "host/torch/state_word.h"
 #include "host/torch/tensor.h"
 #include "host/torch/tensor_array.h"
 
 namespace reprise::host {
 
+bool has_way_to(PyObject*, PyObject*) { return false; }
+ResultOrder find_result_order(std::span<PyObject* const>) { return {}; }
 LeavesOfGraph::LeavesOfGraph(PyObject*) {}
 bool LeavesOfGraph::has(PyObject*) const { return false; }
 void LeavesOfGraph::add_written(std::unordered_set<void*>*) const {}

@@ -52,6 +52,7 @@ TraceInput describe_input(PyObject*) { return {}; }
 InputIdentity identify_input(PyObject*) { fail(); }
 
 bool has_gradient_hooks(PyObject*) { fail(); }
+bool keeps_gradient(PyObject*) { fail(); }
 TraceRun::TraceRun(TraceContext&, OpSink&, const EntryState&) { fail(); }
 TraceRun::~TraceRun() = default;
 PyObject* TraceRun::add_input(const TraceInput&) { fail(); }

@@ -59,6 +59,8 @@ bool has_gradient_hooks(PyObject* object) {
   return !tensor.grad_fn()->tensor_pre_hooks().empty() || !tensor.grad_fn()->retains_grad_hooks().empty();
 }
 
+bool keeps_gradient(PyObject* object) { return THPVariable_Unpack(object).retains_grad(); }
+
 TraceInput describe_input(PyObject* object) {
   const at::Tensor& tensor = THPVariable_Unpack(object);
   TraceInput input;

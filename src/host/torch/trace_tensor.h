@@ -132,6 +132,8 @@ struct InputIdentity {
 InputIdentity identify_input(PyObject* tensor);
 /// Would something run when a gradient of the tensor is computed: a hook of its own, or one that keeps the gradient?
 bool has_gradient_hooks(PyObject* tensor);
+/// retain_grad() was called.
+bool keeps_gradient(PyObject* tensor);
 
 /// What a run may know of a tensor of its own.
 struct TracedTensor {
