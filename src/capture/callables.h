@@ -9,7 +9,7 @@
 
 namespace reprise::capture {
 
-enum class CallPolicy : uint8_t { Unknown, Pure, Fold, FoldBound, Fresh, StateRead, Model };
+enum class CallPolicy : uint8_t { Unknown, Pure, Fold, FoldNew, FoldBound, Fresh, StateRead, Repeated, Model };
 
 struct CallableRow {
   CallPolicy policy = CallPolicy::Unknown;

@@ -179,7 +179,9 @@ Outcome Recorder::call_any(Operand callable, const Operand* args, int n, PyObjec
       PyObject* descriptor = find_in_class(reinterpret_cast<PyTypeObject*>(self), name);
       Py_XDECREF(name);
       const bool is_class_method = descriptor != nullptr && Py_TYPE(descriptor) == &PyClassMethodDescr_Type;
-      if (is_class_method && find_callable(descriptor).policy == CallPolicy::Model)
+      const CallPolicy policy = is_class_method ? find_callable(descriptor).policy : CallPolicy::Unknown;
+      if (policy == CallPolicy::Pure) return call_pure(callable, args, n, kwnames, out);
+      if (policy == CallPolicy::Model)
         return call_bound({descriptor, constant_id(descriptor)}, {self, constant_id(self)});
     }
     bool is_free = self == nullptr || PyModule_Check(self) || PyType_Check(self) || Py_TYPE(self) == &PyCapsule_Type;
@@ -188,6 +190,10 @@ Outcome Recorder::call_any(Operand callable, const Operand* args, int n, PyObjec
       PyObject* descriptor = find_in_class(Py_TYPE(self), name);
       Py_XDECREF(name);
       if (descriptor != nullptr && Py_TYPE(descriptor) == &PyMethodDescr_Type) {
+        if (find_callable(descriptor).policy == CallPolicy::Repeated) {
+          if (!know_identity(callable)) return stop("a built-in method that is known late");
+          return call_repeated(callable, args, n, kwnames, out);
+        }
         return stop("a built-in method bound outside the recording");
       }
     }
@@ -203,6 +209,7 @@ Outcome Recorder::call_any(Operand callable, const Operand* args, int n, PyObjec
     return call_type(callable, args, n, kwnames, out);
   }
   if (!strcmp(type->tp_name, "functools.partial")) return call_partial(callable, args, n, kwnames, out);
+  if (!strncmp(type->tp_name, "operator.", 9)) return call_getter(callable, args, n, kwnames, out);
   if (!strcmp(type->tp_name, "functools._lru_cache_wrapper")) return call_cached(callable, args, n, kwnames, out);
   // A weak reference in a local variable is there to see its object die; the recorder, which holds what it has seen,
   // must not be in the way. One that is found on a path refers to something that somebody else keeps.
@@ -414,6 +421,20 @@ Outcome Recorder::call_c(Operand callable, const Operand* args, int n, PyObject*
     case CallPolicy::Fold:
     case CallPolicy::FoldBound:
       return call_folded(callable, args, n, kwnames, out, row.policy == CallPolicy::FoldBound);
+    case CallPolicy::FoldNew: {  // of constants a new list or dict each time
+      if (!fix_folded_arguments(args, n)) return call_opaque(callable);
+      PyObject* result = call_live(callable.object, args, n, kwnames);
+      if (result == nullptr) {
+        lose("a call of " + callable_name(callable.object) + " that raised");
+        return Outcome::Raised;
+      }
+      std::vector<ValueId> operands{callable.id};
+      for (int i = 0; i < n; i++) operands.push_back(args[i].id);
+      force_late_ = true;  // guards call nothing with such arguments
+      *out = {result, emit_typed(NodeKind::Call, operands, result, kwnames)};
+      force_late_ = false;
+      return Outcome::Done;
+    }
     case CallPolicy::Fresh:
       return call_fresh(callable, args, n, kwnames, out);
     case CallPolicy::StateRead: {
@@ -427,6 +448,8 @@ Outcome Recorder::call_c(Operand callable, const Operand* args, int n, PyObject*
       if (!make_constant(*out)) lose("what " + callable_name(callable.object) + " gives");
       return Outcome::Done;
     }
+    case CallPolicy::Repeated:
+      return call_repeated(callable, args, n, kwnames, out);
     case CallPolicy::Unknown:
       break;
   }
@@ -443,6 +466,10 @@ Outcome Recorder::call_pure(Operand callable, const Operand* args, int n, PyObje
     is_fixed = false;
     if (!can_be_constant(args[i].object)) {
       if (Py_TYPE(args[i].object)->tp_flags & Py_TPFLAGS_HEAPTYPE) {
+        bool is_python = false;
+        const Outcome outcome =
+            n == 1 && kwnames == nullptr ? call_conversion(callable, args[0], out, &is_python) : Outcome::Stop;
+        if (is_python || !active_) return outcome;
         return stop("a call of " + callable_name(callable.object) + " with an instance of " +
                     type_name(Py_TYPE(args[i].object)));
       }
@@ -484,6 +511,41 @@ Outcome Recorder::call_pure(Operand callable, const Operand* args, int n, PyObje
   return Outcome::Done;
 }
 
+// repr(o), hash(o) and the like of an object whose class says in Python what they give.
+Outcome Recorder::call_conversion(Operand callable, Operand o, Operand* out, bool* is_python) {
+  struct Row {
+    const char *function, *method;
+    PyTypeObject* result;  // nullptr: any
+  };
+  static const Row kRows[] = {{"repr", "__repr__", &PyUnicode_Type}, {"hash", "__hash__", &PyLong_Type},
+                              {"int", "__int__", &PyLong_Type},      {"float", "__float__", &PyFloat_Type},
+                              {"bytes", "__bytes__", &PyBytes_Type}, {"round", "__round__", nullptr}};
+  const std::string name = PyType_Check(callable.object) ? reinterpret_cast<PyTypeObject*>(callable.object)->tp_name
+                                                         : callable_name(callable.object);
+  const auto* row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return name == r.function; });
+  if (row == std::end(kRows)) return Outcome::Stop;
+  ModeScope mode(*this, ResumeMode::Never);
+  PyObject* method = PyUnicode_InternFromString(row->method);
+  const Outcome outcome = call_special(method, o, {}, out, is_python);
+  Py_DECREF(method);
+  if (!*is_python || outcome != Outcome::Done) return outcome;
+  if (row->result != nullptr && Py_TYPE(out->object) != row->result) {
+    lose(name + "() of something of another type");
+    PyErr_Format(PyExc_TypeError, "%s returned %s", row->method, Py_TYPE(out->object)->tp_name);
+    Py_CLEAR(out->object);
+    return Outcome::Raised;
+  }
+  if (name != "hash") return outcome;
+  // Numbers that are no hashes become some.
+  int overflow = 0;
+  const int64_t number = PyLong_AsLongLongAndOverflow(out->object, &overflow);
+  if (overflow == 0 && number != -1) return outcome;
+  lose("a __hash__ that gives no hash");
+  Py_SETREF(out->object, PyLong_FromSsize_t(number == -1 && overflow == 0 ? -2 : PyObject_Hash(out->object)));
+  out->id = kNoValue;
+  return outcome;
+}
+
 Outcome Recorder::call_fresh(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out) {
   std::vector<ValueId> operands{callable.id};
   for (int i = 0; i < n; i++) {
@@ -519,13 +581,20 @@ Outcome Recorder::call_fresh(Operand callable, const Operand* args, int n, PyObj
 }
 
 bool Recorder::fix_folded_arguments(const Operand* args, int n, bool methods_count_by_function) {
+  const bool is_regex = n > 0 && !strncmp(Py_TYPE(args[0].object)->tp_name, "re.", 3);
   for (int i = 0; i < n; i++) {
     if (methods_count_by_function && PyMethod_Check(args[i].object)) {
       HeapObject* method = facts_[args[i].id].heap;
       Operand function{PyMethod_GET_FUNCTION(args[i].object), method != nullptr ? method->function : kNoValue};
       if (function.id >= 0 && know_identity(function)) continue;
     }
+    // What a pattern calls for each match may do anything.
+    if (is_regex && i > 0 && PyCallable_Check(args[i].object)) return false;
     bool ok = make_constant(args[i]);
+    const char* type = Py_TYPE(args[i].object)->tp_name;
+    if (!ok && active_ && is_pre(args[i].id) && (!strcmp(type, "re.Pattern") || !strcmp(type, "re.Match"))) {
+      ok = know_identity(args[i]);  // nobody can change them
+    }
     if (!ok && active_ && is_pre(args[i].id) && !host::is_tensor(args[i].object)) {
       // Functions, methods and classes by identity: what is called here depends on nothing else of them.
       ok = (PyCallable_Check(args[i].object) && !PyMethod_Check(args[i].object) && know_identity(args[i])) ||

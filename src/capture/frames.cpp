@@ -130,9 +130,10 @@ void Recorder::enter_frame(Act& act) {
       int depth = static_cast<int>(act.stack_pointer - act.locals);
       for (int i = 0; i < depth && i < static_cast<int>(ids.size()); i++) act.ids[i] = ids[i];
       act.function_value = act.generator->function;
-      // A resume pushes the value that was sent: None.
+      // A resume pushes the value that was sent.
+      const ValueId sent = std::exchange(sent_id_, kNoValue);
       if (depth > static_cast<int>(ids.size()) && depth > act.code->co_nlocalsplus)
-        act.ids[depth - 1] = constant_id(Py_None);
+        act.ids[depth - 1] = sent >= 0 ? sent : constant_id(Py_None);
     }
     return;
   }

@@ -51,6 +51,7 @@ enum class IteratorKind : uint8_t {
   Chain,            // elements of the first source that has any left; `index`: which
   Enumerate,        // (count, element of the source)
   EnumerateOpaque,  // (count, what a generator yields)
+  Items,            // of an array of numpy: `ids` is the array, `length` long; each item is asked for anew
 };
 
 struct HeapObject;
@@ -60,6 +61,14 @@ struct IteratorState {
   HeapObject* sequence = nullptr;
   bool has_ended = false;
   bool is_reversed = false;
+  bool is_cyclic = false;   // Fixed: starts again at its end
+  bool unpacks = false;     // Map: its function is called with the elements of what is taken (starmap)
+  bool is_negated = false;  // Filter: what the function says no to
+  struct Watched {
+    HeapObject* list;
+    std::vector<ValueId> ids;
+  };
+  std::vector<Watched> lists;  // Fixed: good as long as these hold what they held
   Py_ssize_t index = 0;
   Py_ssize_t start = 0, step = 1, length = 0;  // Range; start also for Enumerate
   std::vector<ValueId> ids;
@@ -146,6 +155,7 @@ struct HeapObject {
   std::unordered_map<const void*, ValueId> identities;
   std::vector<ValueId> distinct;        // the same ids, in order
   ValueId function_context = kNoValue;  // contexts of autograd functions: the tuple `needs_input_grad`
+  bool is_deque = false;                // `elements` are those of a collections.deque
   bool is_token = false;                // ContextVar token: `contents` is what reset() brings back
 
   uint32_t effects_seen = 0;   // how many effect targets this object is known to differ from

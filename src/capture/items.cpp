@@ -329,6 +329,15 @@ Outcome Recorder::get_item(Act& act, Operand c, Operand k, Operand* out) {
     return outcome;
   }
   if (is_of_numpy(o)) return call_builtin("_operator", "getitem", {c, k}, out);
+  if (HeapObject* deque = deque_of(c); deque != nullptr && PyLong_CheckExact(k.object) && make_constant(k)) {
+    const Py_ssize_t size = static_cast<Py_ssize_t>(deque->elements.size());
+    Py_ssize_t i = PyLong_AsSsize_t(k.object);
+    PyErr_Clear();
+    if (i < 0) i += size;
+    if (i < 0 || i >= size) return stop("a deque index out of range");
+    *out = {run(), deque->elements[i]};
+    return out->object != nullptr ? Outcome::Done : raised();
+  }
   PyObject* method = find_in_class(type, names().getitem);
   if (PyDict_Check(o) && !(method != nullptr && PyFunction_Check(method))) {
     if (!is_constant(c.id) && !know_type(c)) return Outcome::Stop;

@@ -177,6 +177,19 @@ Outcome Recorder::make_iterator(Operand o, Operand* out, PyObject* base) {
       PyErr_Clear();
       return stop("iteration over a range of large numbers");
     }
+  } else if (!strcmp(type->tp_name, "numpy.ndarray")) {
+    Operand count;
+    const Outcome outcome = length(o, &count);
+    if (outcome != Outcome::Done) return outcome;
+    state->length = PyLong_AsSsize_t(count.object);
+    const bool is_fixed = active_ && (is_constant(count.id) || make_constant(count));
+    Py_DECREF(count.object);
+    if (!is_fixed) return stop("iteration over an array of a size that is known late");
+    state->kind = IteratorKind::Items;
+    state->ids = {o.id};
+    state->sources.push_back({Py_NewRef(x), object});
+  } else if (deque_of(o) != nullptr) {
+    state->ids = object->elements;
   } else if (object != nullptr && object->is_view) {
     state->ids = object->view;
   } else if (PyUnicode_CheckExact(x) && make_constant(o)) {
@@ -226,7 +239,26 @@ Outcome Recorder::make_iterator(Operand o, Operand* out, PyObject* base) {
     return Outcome::Raised;
   }
   *out = new_iterator(iterator, sources, base, std::move(state));
+  // What the dict is that it goes through, for keep_dict_iterators.
+  PyObject* dict = PyDict_Check(x) ? x : nullptr;
+  if (PyDictViewSet_Check(x) || PyDictValues_Check(x)) {
+    dict = reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(x)->dv_dict);
+  }
+  if (dict != nullptr && active_ && out->id >= 0) dict_iterators_.push_back({dict, facts_[out->id].heap});
   return Outcome::Done;
+}
+
+// In front of a change of the keys of a dict that existed before: an iterator that goes through it must notice at its
+// next step, so it has to be the one that was there in front of the change, not one that an exit makes behind it.
+void Recorder::keep_dict_iterators(PyObject* dict, HeapObject* object) {
+  if (object->is_created) return;
+  static PyMethodDef kMethod = {"keep", [](PyObject*, PyObject*) -> PyObject* { return Py_NewRef(Py_None); }, METH_O,
+                                nullptr};
+  static PyObject* const kKeep = PyCFunction_New(&kMethod, nullptr);
+  for (const DictIterator& each : dict_iterators_) {
+    if (each.dict != dict || each.iterator->iterator->has_ended) continue;
+    emit(NodeKind::MutatorCall, {object->id, constant_id(kKeep), each.iterator->id});
+  }
 }
 
 bool Recorder::predict_next(HeapObject* iterator, ValueId* id, bool* is_known) {
@@ -252,7 +284,16 @@ bool Recorder::predict_next(HeapObject* iterator, ValueId* id, bool* is_known) {
       break;
     }
     case IteratorKind::Fixed:
-      if (state.index >= static_cast<Py_ssize_t>(state.ids.size())) return false;
+      for (const IteratorState::Watched& watched : state.lists) {
+        *is_known = *is_known && watched.list->has_elements && watched.list->elements == watched.ids;
+      }
+      if (!*is_known) return false;
+      if (state.is_cyclic && !state.ids.empty()) {
+        *id = state.ids[state.index % static_cast<Py_ssize_t>(state.ids.size())];
+        break;
+      }
+      state.has_ended = state.index >= static_cast<Py_ssize_t>(state.ids.size());
+      if (state.has_ended) return false;
       *id = state.ids[state.index];
       break;
     case IteratorKind::Range:
@@ -306,6 +347,7 @@ bool Recorder::predict_next(HeapObject* iterator, ValueId* id, bool* is_known) {
       break;
     }
     case IteratorKind::EnumerateOpaque:
+    case IteratorKind::Items:
       *is_known = false;
       return false;
   }
@@ -423,7 +465,7 @@ Outcome Recorder::next_of_filter(Operand iterator, const IteratorState& state, O
     if (outcome == Outcome::Done) outcome = truth(*top_, answer, &is_taken);
     if (outcome == Outcome::Stop) outcome = truth(*top_, answer, &is_taken);  // ended: unrecorded now
     Py_XDECREF(answer.object);
-    if (outcome == Outcome::Done && is_taken) {
+    if (outcome == Outcome::Done && is_taken != state.is_negated) {
       *out = {element.object, active_ ? element.id : kNoValue};
       return Outcome::Done;
     }
@@ -532,6 +574,14 @@ Outcome Recorder::next_element(Operand iterator, Operand* out, PyObject** stop_v
     }
     if (state.kind == IteratorKind::Map) {
       ModeScope mode(*this, ResumeMode::Never);
+      if (state.unpacks) {
+        const Operand pack = parts[0];
+        parts.clear();
+        Outcome unpacked = all_elements(pack, &parts);
+        if (unpacked == Outcome::Stop) unpacked = all_elements({pack.object, kNoValue}, &parts);  // unrecorded now
+        Py_DECREF(pack.object);
+        if (unpacked != Outcome::Done) return unpacked;
+      }
       const int n = static_cast<int>(parts.size());
       const Operand function{state.function, state.function_id};
       Outcome outcome = call_any(function, parts.data(), n, nullptr, out);
@@ -550,6 +600,23 @@ Outcome Recorder::next_element(Operand iterator, Operand* out, PyObject** stop_v
       ids.push_back(parts[i].id);
     }
     *out = new_tuple(tuple, ids);
+    return Outcome::Done;
+  }
+  if (state.kind == IteratorKind::Items) {
+    PyObject* array = state.sources[0].object;
+    if (state.index < state.length) {
+      PyObject* number = PyLong_FromSsize_t(state.index);
+      const Outcome outcome = get_item(*top_, {array, state.ids[0]}, {number, range_id(state.index)}, out);
+      Py_DECREF(number);
+      if (outcome != Outcome::Done) return outcome;
+      state.index++;
+      emit(NodeKind::Advance, {object->id});
+    }
+    PyObject* value = take();
+    const bool has_next = value != nullptr;
+    Py_XDECREF(value);
+    if (!has_next && PyErr_Occurred()) return Outcome::Raised;
+    if (active_ && has_next != (out->object != nullptr)) lose("an array that changed its size");
     return Outcome::Done;
   }
   if (state.kind == IteratorKind::EnumerateOpaque) {

@@ -218,6 +218,40 @@ MODEL(next) {
   return Outcome::Raised;
 }
 
+// generator.send(value) of a generator that the trace made
+MODEL(generator_send) {
+  NO_KEYWORDS(2, 2)
+  const HeapObject* generator = PyGen_CheckExact(args[0].object) ? facts_[args[0].id].heap : nullptr;
+  if (generator == nullptr || generator->generator == nullptr) return call_opaque(callable);
+  ModeScope mode(*this, ResumeMode::Never);
+  return_id_ = kNoValue;
+  sent_id_ = args[1].id;
+  PyObject* value = nullptr;
+  const PySendResult sent = PyIter_Send(args[0].object, args[1].object, &value);
+  sent_id_ = kNoValue;
+  if (sent == PYGEN_ERROR) {
+    if (active_) lose("a generator that raised");
+    return Outcome::Raised;
+  }
+  if (sent == PYGEN_NEXT) {
+    *out = {value, active_ ? return_id_ : kNoValue};
+    if (active_ && out->id < 0) lose("a generator's value of unknown origin");
+    return Outcome::Done;
+  }
+  if (value == Py_None) {
+    PyErr_SetNone(PyExc_StopIteration);
+    exception_is_recorded_ = active_;
+  } else {
+    // What a generator returned is in the exception, whose arguments have no ids.
+    if (active_) lose("the value that a generator returned");
+    PyObject* stop = PyObject_CallOneArg(PyExc_StopIteration, value);
+    if (stop != nullptr) PyErr_SetObject(PyExc_StopIteration, stop);
+    Py_XDECREF(stop);
+  }
+  Py_DECREF(value);
+  return Outcome::Raised;
+}
+
 MODEL(any) {
   NO_KEYWORDS(1, 1)
   bool is_all = callable.object != nullptr && !strcmp(callable_name(callable.object).c_str(), "all");
@@ -305,15 +339,20 @@ MODEL(sum) {
 }
 
 MODEL(minmax) {
-  Operand fallback;
+  Operand fallback, key;
   if (kwnames != nullptr) {
-    bool is_default = n == 2 && PyTuple_GET_SIZE(kwnames) == 1 &&
-                      PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "default") == 0;
-    if (!is_default) return call_opaque(callable);
-    fallback = args[1];
-    n = 1;
+    const int positional = n - static_cast<int>(PyTuple_GET_SIZE(kwnames));
+    for (int i = positional; i < n; i++) {
+      PyObject* name = PyTuple_GET_ITEM(kwnames, i - positional);
+      const bool is_default = PyUnicode_CompareWithASCIIString(name, "default") == 0;
+      if (!is_default && PyUnicode_CompareWithASCIIString(name, "key") != 0) return call_opaque(callable);
+      (is_default ? fallback : key) = args[i];
+    }
+    if (positional < 1 || (positional > 1 && fallback.object != nullptr)) return call_opaque(callable);
+    n = positional;
+    if (key.object == Py_None) key = {};
   }
-  if (n > 1) {
+  if (n > 1 && key.object == nullptr) {
     // One of its arguments, whichever their values say.
     if (std::any_of(args, args + n,
                     [](const Operand& o) { return host::is_tensor(o.object) || is_of_numpy(o.object); }))
@@ -321,10 +360,23 @@ MODEL(minmax) {
     return call_pure(callable, args, n, nullptr, out);
   }
   std::vector<Operand> elements;
-  {
+  if (n > 1) {
+    for (int i = 0; i < n; i++) elements.push_back({Py_NewRef(args[i].object), args[i].id});
+  } else {
     ModeScope mode(*this, ResumeMode::Never);
     Outcome outcome = all_elements(args[0], &elements);
     if (outcome != Outcome::Done) return outcome;
+  }
+  if (key.object != nullptr && !elements.empty()) {
+    // The first of the least, or of the greatest: a sort keeps the order of equal ones, in reverse too.
+    ModeScope mode(*this, ResumeMode::Never);
+    std::vector<Operand> sorted;
+    const bool is_max = callable_name(callable.object) == "max";
+    const Outcome outcome = sort_elements(&elements, key, is_max, &sorted);
+    if (outcome != Outcome::Done) return outcome;
+    *out = sorted[0];
+    for (size_t i = 1; i < sorted.size(); i++) Py_DECREF(sorted[i].object);
+    return Outcome::Done;
   }
   if (elements.empty() && fallback.object != nullptr) {
     *out = {Py_NewRef(fallback.object), fallback.id};

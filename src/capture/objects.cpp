@@ -253,6 +253,8 @@ Outcome Recorder::write_dict(Operand dict, Operand key, Operand value) {
   const bool is_known = item != nullptr ? item->id >= 0 : facts_[object->id].are_keys_known;
   const bool is_replaced = is_known && PyDict_Contains(dict.object, key.object) == 1;
   const bool has_entry_keys = object->has_entry_keys && is_replaced;
+  if (!dict_iterators_.empty() && PyDict_Contains(dict.object, key.object) == 0)
+    keep_dict_iterators(dict.object, object);
   emit(NodeKind::SetItem, {dict.id, key.id, value.id});
   if (PyObject_SetItem(dict.object, key.object, value.object) < 0) {
     lose("a dict write that raised");
@@ -283,6 +285,7 @@ Outcome Recorder::remove_from_dict(Operand dict, Operand key) {
   if (old.object == nullptr) return stop("deletion of a missing dict key");
   CCall bracket(*this);
   PyObject* canonical = key_of(key, &by_identity);
+  if (!dict_iterators_.empty()) keep_dict_iterators(dict.object, object);
   emit(NodeKind::DeleteItem, {dict.id, key.id});
   if (PyObject_DelItem(dict.object, key.object) < 0) {
     lose("a dict deletion that raised");
@@ -787,7 +790,8 @@ bool Recorder::reads_own_items(PyObject* mapping) {
 
 Outcome Recorder::dict_update(Act&, Operand d, Operand u) {
   if (!active_) return PyDict_Update(d.object, u.object) < 0 ? Outcome::Raised : Outcome::Done;
-  if (!reads_own_items(u.object) || u.id < 0 || !know_type(u)) return stop("a mapping that is no dict");
+  if (u.id < 0 || !know_type(u)) return stop("a mapping that is no dict");
+  if (!reads_own_items(u.object)) return update_by_keys(d, u, false);
   std::vector<Operand> keys;
   std::vector<ValueId> values;
   if (!dict_ids(u, &keys, &values)) return stop("a dict of unknown contents");
@@ -802,8 +806,49 @@ Outcome Recorder::dict_update(Act&, Operand d, Operand u) {
   return Outcome::Done;
 }
 
+// As dict.update does it: what keys() gives, one by one, and the item of each. `is_merge`: none may be there already.
+Outcome Recorder::update_by_keys(Operand d, Operand u, bool is_merge) {
+  if (u.id < 0 || !know_type(u)) return stop("a mapping that is no dict");
+  if (!PyDict_Check(u.object) && find_in_class(Py_TYPE(u.object), names().keys) == nullptr)
+    return stop("an update from something that is no mapping");
+  ModeScope mode(*this, ResumeMode::Never);
+  Operand method, view;
+  Outcome outcome = get_attribute(u, names().keys, &method, nullptr);
+  if (outcome != Outcome::Done) return outcome;
+  outcome = call_any(method, nullptr, 0, nullptr, &view);
+  Py_DECREF(method.object);
+  if (outcome != Outcome::Done) return outcome;
+  std::vector<Operand> keys;
+  outcome = all_elements(view, &keys);
+  Py_DECREF(view.object);
+  if (outcome != Outcome::Done) return outcome;
+  bool are_new = true;
+  for (const Operand& key : keys) {
+    if (is_merge && (!PyUnicode_Check(key.object) || PyDict_Contains(d.object, key.object) != 0)) are_new = false;
+  }
+  if (!are_new) outcome = stop("a keyword given twice, or one that is no string");
+  for (Operand& key : keys) {
+    Operand value;
+    if (outcome == Outcome::Done) outcome = active_ ? get_item(*top_, u, key, &value) : Outcome::Stop;
+    if (outcome == Outcome::Stop && are_new) {  // the keys have been asked: the rest is not recorded
+      value = {PyObject_GetItem(u.object, key.object), kNoValue};
+      outcome = value.object != nullptr ? Outcome::Done : Outcome::Raised;
+    }
+    if (outcome == Outcome::Done) {
+      outcome = active_ && value.id >= 0 ? write_dict(d, key, value) : Outcome::Stop;
+      if (outcome == Outcome::Stop) {
+        if (active_) lose("an item of unknown origin");
+        outcome = PyDict_SetItem(d.object, key.object, value.object) < 0 ? Outcome::Raised : Outcome::Done;
+      }
+      Py_DECREF(value.object);
+    }
+    Py_DECREF(key.object);
+  }
+  return outcome;
+}
+
 Outcome Recorder::dict_merge(Act& act, Operand d, Operand u, Operand) {
-  if (!reads_own_items(u.object)) return stop("a mapping that is no dict");
+  if (active_ && !reads_own_items(u.object)) return update_by_keys(d, u, true);
   PyObject *key, *value;
   Py_ssize_t position = 0;
   while (PyDict_Next(u.object, &position, &key, &value)) {

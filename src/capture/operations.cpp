@@ -341,6 +341,17 @@ Outcome Recorder::binary(Act& act, int op, Operand l, Operand r, Operand* out) {
     *out = new_dict(result, pairs, key_objects.data());
     return Outcome::Done;
   }
+  if (op >= kInplaceFirst && PySet_CheckExact(a) && is_created(l.id) && is_fixed_set(l) && is_fixed_set(r)) {
+    const char* name = base == kOr ? "__ior__" : base == 1 ? "__iand__" : base == 10 ? "__isub__" : "__ixor__";
+    if (base != kOr && base != 1 && base != 10 && base != 12) return stop("an operator that sets do not have");
+    PyObject* method = PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PySet_Type), name);
+    emit(NodeKind::MutatorCall, {l.id, constant_id(method), l.id, r.id});
+    Py_XDECREF(method);
+    PyObject* result = run();
+    if (result == nullptr) return raised();
+    if (active_) note_effect(facts_[l.id].heap);
+    return done(result, l.id);
+  }
   if (op < kInplaceFirst && is_fixed_set(l) && is_fixed_set(r)) {
     PyObject* result = run();
     if (result == nullptr) return raised();
@@ -368,6 +379,23 @@ Outcome Recorder::binary(Act& act, int op, Operand l, Operand r, Operand* out) {
     PyObject* result = run();
     if (result == nullptr) return raised();
     if (is_constant(l.id) && is_constant(r.id)) return done(result, constant_id(result));
+    return done(result, emit_typed(NodeKind::Binary, operands, result, nullptr, op));
+  }
+  if (is_format && PyTuple_CheckExact(b) && op < kInplaceFirst && know_type(l)) {
+    std::vector<ValueId> ids;
+    if (!element_ids(r, &ids)) return stop("a tuple of unknown contents");
+    bool all_fixed = is_constant(l.id);
+    for (size_t i = 0; i < ids.size(); i++) {
+      const Operand part{PyTuple_GET_ITEM(b, static_cast<Py_ssize_t>(i)), ids[i]};
+      if (is_constant(part.id) && can_be_constant(part.object)) continue;
+      if (is_plain_value(part.object) ? !know_type(part) : !make_constant(part)) {
+        return stop("a string made of " + type_name(Py_TYPE(part.object)));
+      }
+      all_fixed = all_fixed && is_constant(part.id);
+    }
+    PyObject* result = run();
+    if (result == nullptr) return raised();
+    if (all_fixed) return done(result, constant_id(result));
     return done(result, emit_typed(NodeKind::Binary, operands, result, nullptr, op));
   }
   return stop("a binary operation on " + type_name(Py_TYPE(a)) + " and " + type_name(Py_TYPE(b)));
@@ -423,6 +451,10 @@ Outcome Recorder::truth(Act&, Operand v, bool* out) {
   if (PyFunction_Check(o) || is_plain_class || PyModule_Check(o) || PyCFunction_Check(o) || PyMethod_Check(o)) {
     if (!know_type(v)) return Outcome::Stop;
     *out = true;
+    return Outcome::Done;
+  }
+  if (const HeapObject* deque = deque_of(v); deque != nullptr) {
+    *out = !deque->elements.empty();
     return Outcome::Done;
   }
   PyTypeObject* type = Py_TYPE(o);

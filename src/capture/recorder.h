@@ -239,6 +239,7 @@ class Recorder {
   Outcome call_folded(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out,
                       bool methods_count_by_function = false);
   bool fix_folded_arguments(const Operand* args, int n, bool methods_count_by_function = false);
+  Outcome call_conversion(Operand callable, Operand o, Operand* out, bool* is_python);
   Outcome call_fresh(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Outcome call_opaque(Operand callable);
 
@@ -268,10 +269,9 @@ class Recorder {
   Outcome call_type(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Outcome make_instance(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Outcome compare_elements(bool asks_equal, Operand l, Operand r, Operand* out);
-  Outcome exhaust(Operand type, const Operand* args, Operand* out);
   Outcome reverse_modules(Operand type, Operand modules, Operand* out);
   Outcome make_super(const Operand* args, int n, Operand* out);
-  Outcome make_exception(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);
+  Outcome make_of_arguments(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Operand new_plain_object(PyObject* stolen, Operand type);
 
   // ---- sizes.cpp: tensors and ints whose sizes and values no guard fixes
@@ -321,6 +321,7 @@ class Recorder {
   bool prepare_slice(Operand o);
   bool fix_numbers(Operand o);
   static bool reads_own_items(PyObject* mapping);
+  Outcome update_by_keys(Operand d, Operand u, bool is_merge);
   Outcome get_element(Operand c, Operand k, Operand* out);
   Outcome get_slice(Operand c, Operand k, Operand* out);
   bool fix_slice(Operand k);
@@ -362,6 +363,27 @@ class Recorder {
   Operand new_iterator(PyObject* stolen, std::span<const ValueId> sources, PyObject* type,
                        std::unique_ptr<IteratorState> state);
   ValueId range_id(Py_ssize_t value);
+  void keep_dict_iterators(PyObject* dict, HeapObject* object);
+
+  // ---- itertools.cpp
+  Outcome make_counter(Operand type, const Operand* args, int n, Operand* out);
+  Outcome make_combination(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out, bool* is_handled);
+
+  // ---- matches.cpp
+  Outcome match_keys(Operand subject, Operand keys, Operand* out);
+  Outcome match_class(Operand subject, Operand type, Operand keywords, int positional, Operand* out);
+  bool pattern_names(Operand type, Operand keywords, int positional, PyObject* list, bool* matches_self);
+
+  // ---- getters.cpp
+  Outcome call_getter(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out);
+
+  // ---- deques.cpp
+  HeapObject* deque_of(Operand o);
+  void note_deque_written(PyObject* deque, HeapObject* object);
+  Outcome make_deque(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);
+
+  // ---- models_order.cpp
+  bool are_ordered(std::span<const Operand> elements);
 
   // ---- operations.cpp
   Outcome length(Operand o, Operand* out);
@@ -503,7 +525,13 @@ class Recorder {
   std::vector<const void*> function_codes_;  // of the autograd functions that are being recorded, outermost first
   bool is_put_off_ = false;
   bool is_in_transform_ = false;
+  struct DictIterator {
+    PyObject* dict;  // an address to compare
+    HeapObject* iterator;
+  };
+  std::vector<DictIterator> dict_iterators_;
   ValueId rare_id_ = kNoValue;
+  ValueId sent_id_ = kNoValue;  // generator.send: what the frame that is resumed next gets
 
   std::string end_text_;
   UnsupportedCode end_code_ = UnsupportedCode::UnmodelledOperation;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "capture/models_impl.h"
 #include "capture/recorder.h"
 #include "capture/type_facts.h"
 #include "capture/type_names.h"
@@ -45,11 +44,6 @@ Outcome Recorder::call_repeated(Operand callable, const Operand* args, int n, Py
   if (out->id >= 0) note_effect_node(NodeKind::SyncCall, out->id);  // executing it again might change something twice
   if (saw_callback) forget_after_callback();
   return outcome;
-}
-
-MODEL(repeat) {
-  if (!active_) return Outcome::Stop;
-  return call_repeated(callable, args, n, kwnames, out);
 }
 
 // Functions of numpy in C. Arrays can be changed through any of their views, so nothing of what they hold is known:

@@ -56,34 +56,6 @@ Outcome Recorder::reverse_modules(Operand type, Operand modules, Operand* out) {
   return Outcome::Done;
 }
 
-// deque(iterable, maxlen=0): how a library takes all that an iterator gives. What it makes is empty.
-Outcome Recorder::exhaust(Operand type, const Operand* args, Operand* out) {
-  ModeScope mode(*this, ResumeMode::Never);
-  Operand iterator;
-  Outcome outcome = make_iterator(args[0], &iterator);
-  if (outcome != Outcome::Done) return outcome;
-  for (bool is_first = true;; is_first = false) {
-    Operand element;
-    outcome = next_element(iterator, &element);
-    if (outcome == Outcome::Stop && (!is_first || !can_be_iterated_again(args[0].object)))
-      outcome = next_element(iterator, &element);
-    if (outcome != Outcome::Done || element.object == nullptr) break;
-    Py_DECREF(element.object);
-  }
-  Py_DECREF(iterator.object);
-  if (outcome != Outcome::Done) return outcome;
-  PyObject* const nothing = PyTuple_New(0);
-  PyObject* const result = PyObject_CallFunctionObjArgs(type.object, nothing, args[1].object, nullptr);
-  if (result == nullptr) {
-    Py_DECREF(nothing);
-    return Outcome::Raised;
-  }
-  const ValueId operands[] = {type.id, constant_id(nothing), args[1].id};
-  Py_DECREF(nothing);
-  *out = {result, emit_typed(NodeKind::Object, operands, result, nullptr, 1)};
-  return Outcome::Done;
-}
-
 Operand Recorder::new_plain_object(PyObject* stolen, Operand type) {
   ValueId operands[] = {type.id};
   ValueId id = emit_typed(NodeKind::Object, operands, stolen);
@@ -146,10 +118,10 @@ Outcome Recorder::make_super(const Operand* args, int n, Operand* out) {
   return Outcome::Done;
 }
 
-Outcome Recorder::make_exception(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out) {
+Outcome Recorder::make_of_arguments(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out) {
   PyObject* object = call_live(type.object, args, n, kwnames);
   if (object == nullptr) {
-    lose("an exception that could not be made");
+    lose("an object that could not be made");
     return Outcome::Raised;
   }
   std::vector<ValueId> operands{type.id};
@@ -315,6 +287,25 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
                           Py_TYPE(args[0].object)->tp_as_sequence->sq_item == PyTuple_Type.tp_as_sequence->sq_item &&
                           find_in_class(Py_TYPE(args[0].object), kReversed) == nullptr;
     if (!PyList_CheckExact(args[0].object) && !is_tuple && !PyRange_Check(args[0].object)) {
+      const HeapObject* viewed = facts_[args[0].id].heap;
+      const bool is_view = viewed != nullptr && viewed->is_view;
+      if (is_view || PyDict_CheckExact(args[0].object)) {
+        auto state = std::make_unique<IteratorState>();
+        std::vector<Operand> keys;
+        std::vector<ValueId> values;
+        if (is_view) {
+          state->ids.assign(viewed->view.rbegin(), viewed->view.rend());
+        } else {
+          if ((!is_constant(args[0].id) && !know_type(args[0])) || !dict_ids(args[0], &keys, &values))
+            return stop("reversed() of a dict of unknown contents");
+          for (auto key = keys.rbegin(); key != keys.rend(); ++key) state->ids.push_back(key->id);
+        }
+        PyObject* result = live();
+        if (result == nullptr) return raised();
+        const ValueId operands[] = {args[0].id};
+        *out = new_iterator(result, operands, type.object, std::move(state));
+        return Outcome::Done;
+      }
       if (PyDict_Check(args[0].object)) return stop("reversed() of a dict");
       bool found;
       Outcome outcome = call_special(kReversed, args[0], {}, out, &found);
@@ -340,6 +331,29 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     *out = new_iterator(result, operands, type.object, std::move(state));
     return Outcome::Done;
   }
+  if (!strncmp(t->tp_name, "itertools.", 10)) {
+    bool is_handled = false;
+    const Outcome outcome = make_combination(type, args, n, kwnames, out, &is_handled);
+    if (is_handled) return outcome;
+  }
+  if (!strcmp(t->tp_name, "itertools.starmap") && n == 2 && kwnames == nullptr) {
+    Operand source;
+    const Outcome outcome = make_source(args[1], &source);
+    if (outcome != Outcome::Done) return outcome;
+    PyObject* live_args[2] = {args[0].object, source.object};
+    PyObject* result = host::make_iterator_over(type.object, live_args, 2, 1);
+    auto state = std::make_unique<IteratorState>();
+    state->kind = IteratorKind::Map;
+    state->unpacks = true;
+    state->function = Py_NewRef(args[0].object);
+    state->function_id = args[0].id;
+    state->sources.push_back({source.object, source.id >= 0 ? facts_[source.id].heap : nullptr});
+    if (result == nullptr) return raised();
+    state->leave_sources();
+    const ValueId operands[] = {args[0].id, source.id};
+    *out = new_iterator(result, operands, type.object, std::move(state));
+    return Outcome::Done;
+  }
   if (!strcmp(t->tp_name, "itertools.repeat") && n == 2 && kwnames == nullptr && PyLong_CheckExact(args[1].object)) {
     // A constant count; what is repeated may be anything.
     constexpr Py_ssize_t kMost = 1024;
@@ -357,7 +371,8 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     *out = new_iterator(result, operands, type.object, std::move(state));
     return Outcome::Done;
   }
-  if (t == &PyFilter_Type && n == 2 && kwnames == nullptr) {
+  const bool is_negated = !strcmp(t->tp_name, "itertools.filterfalse");
+  if ((t == &PyFilter_Type || is_negated) && n == 2 && kwnames == nullptr) {
     Operand source;
     Outcome outcome = make_source(args[1], &source);
     if (outcome != Outcome::Done) return outcome;
@@ -370,6 +385,7 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     PyObject* result = host::make_iterator_over(type.object, live_args, 2, 1);
     auto state = std::make_unique<IteratorState>();
     state->kind = IteratorKind::Filter;
+    state->is_negated = is_negated;
     state->function = Py_NewRef(args[0].object);
     state->function_id = args[0].id;
     state->sources.push_back({source.object, made});
@@ -469,10 +485,12 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     return Outcome::Done;
   }
   if (t == &PySuper_Type) return make_super(args, n, out);
-  if (!strcmp(t->tp_name, "collections.deque") && is_made_in_c(t) && n == 2 && is_constant(args[1].id) &&
-      PyLong_CheckExact(args[1].object) && PyObject_Not(args[1].object) == 1) {
-    return exhaust(type, args, out);
+  if (t == &PyMethod_Type && n == 2 && kwnames == nullptr && PyFunction_Check(args[0].object)) {
+    if (args[1].object == Py_None) return call_opaque(type);
+    *out = new_method(args[0].object, args[0].id, args[1]);
+    return out->object != nullptr ? Outcome::Done : Outcome::Raised;
   }
+  if (!strcmp(t->tp_name, "collections.deque") && is_made_in_c(t)) return make_deque(type, args, n, kwnames, out);
   if (!strcmp(t->tp_name, "collections.defaultdict") && is_made_in_c(t) && n <= 1) {
     PyObject* result = live();
     if (result == nullptr) return raised();
@@ -540,8 +558,16 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     *out = {result, id};
     return Outcome::Done;
   }
-  static const char* kPureTypes[] = {
-      "int", "float", "bool", "str", "complex", "bytes", "torch.device", "operator.itemgetter", "operator.attrgetter"};
+  static const char* kPureTypes[] = {"int",
+                                     "float",
+                                     "bool",
+                                     "str",
+                                     "complex",
+                                     "bytes",
+                                     "torch.device",
+                                     "operator.itemgetter",
+                                     "operator.attrgetter",
+                                     "operator.methodcaller"};
   if (!(t->tp_flags & Py_TPFLAGS_HEAPTYPE) || !strncmp(t->tp_name, "operator.", 9)) {
     for (const char* name : kPureTypes) {
       if (strcmp(t->tp_name, name) != 0) continue;
@@ -571,6 +597,12 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
         if (outcome == Outcome::Done) *out = bool_constant(truth_value);
         return outcome;
       }
+      if (!strncmp(name, "operator.", 9)) {
+        for (int i = 0; i < n; i++) {
+          if (!make_constant(args[i])) return stop("a getter of what is known late");
+        }
+        return make_of_arguments(type, args, n, kwnames, out);
+      }
       return call_pure(type, args, n, kwnames, out);
     }
   }
@@ -594,7 +626,7 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     return call_function({method, constant_id(method)}, all.data(), n + 1, kwnames, out);
   }
   if (!(t->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
-    if (PyExceptionClass_Check(type.object)) return make_exception(type, args, n, kwnames, out);
+    if (PyExceptionClass_Check(type.object)) return make_of_arguments(type, args, n, kwnames, out);
     if (host::classify_torch_callable(type.object).is_torch) return call_torch(type, args, n, kwnames, out);
     if (t == &PyBaseObject_Type && n == 0) {
       PyObject* result = live();
@@ -602,9 +634,19 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
       *out = new_plain_object(result, type);
       return Outcome::Done;
     }
-    if (t == &PyProperty_Type || t == &PyStaticMethod_Type || t == &PyClassMethod_Type ||
-        !strcmp(t->tp_name, "types.SimpleNamespace")) {
-      return call_opaque(type);
+    if (!strcmp(t->tp_name, "types.SimpleNamespace") && positional == 0) {
+      PyObject* result = PyObject_CallNoArgs(type.object);
+      if (result == nullptr) return raised();
+      const Operand made = new_plain_object(result, type);
+      for (int i = 0; i < n; i++) {
+        const Outcome outcome = set_attribute(made, PyTuple_GET_ITEM(kwnames, i), args[i]);
+        if (outcome != Outcome::Done) {
+          Py_DECREF(result);
+          return outcome;
+        }
+      }
+      *out = made;
+      return Outcome::Done;
     }
     return call_opaque(type);
   }
@@ -664,7 +706,7 @@ Outcome Recorder::make_instance(Operand type, const Operand* args, int n, PyObje
     if (PyExceptionClass_Check(type.object)) {
       // Exceptions keep their arguments in C: __new__ stores them, and a Python __init__ runs behind it.
       bool has_init = init_method != nullptr && PyFunction_Check(init_method);
-      if (!has_init) return make_exception(type, args, n, kwnames, out);
+      if (!has_init) return make_of_arguments(type, args, n, kwnames, out);
       if (kwnames != nullptr) return call_opaque(type);
       PyObject* tuple = PyTuple_New(n);
       for (int i = 0; i < n; i++) PyTuple_SET_ITEM(tuple, i, Py_NewRef(args[i].object));

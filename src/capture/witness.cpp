@@ -71,12 +71,14 @@ bool only_reads(PyObject* callable, std::span<PyObject* const> args) {
     case CallPolicy::Pure:
       return std::all_of(args.begin(), args.end(), is_immutable);
     case CallPolicy::Fold:
+    case CallPolicy::FoldNew:
     case CallPolicy::FoldBound:
     case CallPolicy::StateRead:
       return true;
     case CallPolicy::Model:
       return is_reading_model(row.model);
     case CallPolicy::Fresh:
+    case CallPolicy::Repeated:
     case CallPolicy::Unknown:
       return false;
   }

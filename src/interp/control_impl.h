@@ -319,6 +319,15 @@ REPRISE_INLINE Flow Evaluator<Policy>::do_rare(Cursor& c) {
 // Executed without the policy, if it agrees: see rare_ops.h for the stack pictures.
 template <class Policy>
 Flow Evaluator<Policy>::run_rare(Cursor c) {
+  if constexpr (requires(RareModel model) { policy_.model_rare(act_, *c.instruction, &model); }) {
+    RareModel model;
+    const Outcome outcome = policy_.model_rare(act_, *c.instruction, &model);
+    if (model.is_modelled) {
+      const Flow flow = finish(c, outcome, model.pops, model.result);
+      act_.stack_pointer = c.stack_pointer;
+      return flow == Flow::Checked && model.jumps ? Flow::JumpedChecked : flow;
+    }
+  }
   const Outcome agreed = policy_.rare(act_, *c.instruction);
   if (agreed != Outcome::Done) return fail(agreed);
   RareOp op{thread_, frame_, act_.code, c.locals, c.stack_pointer, c.instruction};

@@ -55,6 +55,13 @@ struct Activation {
   Operand resume_value;  // for PushValue
 };
 
+/// What a policy has made of a rare opcode: it drops `pops` values and pushes the result; `jumps`: to its target.
+struct RareModel {
+  bool is_modelled = false, jumps = false;
+  int pops = 0;
+  Operand result;
+};
+
 // A policy P has these members; `Act` is `P::Act`, a struct derived from Activation. Operations answer an Outcome.
 //
 //   static constexpr bool kShadow
@@ -90,6 +97,8 @@ struct Activation {
 //   rare(Act&, const host::Instruction&)
 //       Every opcode of kind Rare in opcodes.def. Done: the policy agrees that the evaluator executes it unrecorded
 //       (PlainPolicy); Stop otherwise.
+//   model_rare(Act&, const host::Instruction&, RareModel*)
+//       Optional, asked first: the policy executes the opcode itself, if is_modelled.
 //
 // Operators:
 //   unary(Act&, int op, Operand v, Operand* out)                  op: UnaryOp

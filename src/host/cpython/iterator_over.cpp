@@ -1,6 +1,7 @@
 #include "host/cpython/iterator_over.h"
 
 #include <algorithm>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -42,7 +43,10 @@ PyObject* make_source(PyObject* iterator) {
 }  // namespace
 
 size_t first_source(PyObject* type) {
-  return type == reinterpret_cast<PyObject*>(&PyMap_Type) || type == reinterpret_cast<PyObject*>(&PyFilter_Type);
+  if (!PyType_Check(type)) return 0;
+  const char* name = reinterpret_cast<PyTypeObject*>(type)->tp_name;
+  return type == reinterpret_cast<PyObject*>(&PyMap_Type) || type == reinterpret_cast<PyObject*>(&PyFilter_Type) ||
+         std::strcmp(name, "itertools.starmap") == 0 || std::strcmp(name, "itertools.filterfalse") == 0;
 }
 
 PyObject* make_iterator_over(PyObject* type, PyObject* const* operands, size_t count, size_t first) {
