@@ -509,3 +509,14 @@ def test_random_numbers_of_python_are_drawn_anew():
         return x * random.random(), random.uniform(1, 2)
 
     check_function(f, vectors(8))
+
+
+def test_the_second_random_number_of_a_call_needs_no_exit_either():
+    def f(x):
+        first = random.random()
+        return x * first, random.random() < first or x.sum() > -100
+
+    def g(x):
+        return f(x)[0] + random.random()
+
+    check_function(g, vectors(4), promise={"opaque_calls": 0})
