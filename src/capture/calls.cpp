@@ -185,7 +185,7 @@ Outcome Recorder::call_any(Operand callable, const Operand* args, int n, PyObjec
         return call_bound({descriptor, constant_id(descriptor)}, {self, constant_id(self)});
     }
     bool is_free = self == nullptr || PyModule_Check(self) || PyType_Check(self) || Py_TYPE(self) == &PyCapsule_Type;
-    if (!is_free && !is_constant(callable.id)) {
+    if (!is_free) {
       PyObject* name = PyUnicode_InternFromString(reinterpret_cast<PyCFunctionObject*>(f)->m_ml->ml_name);
       PyObject* descriptor = find_in_class(Py_TYPE(self), name);
       Py_XDECREF(name);
@@ -194,7 +194,7 @@ Outcome Recorder::call_any(Operand callable, const Operand* args, int n, PyObjec
           if (!know_identity(callable)) return stop("a built-in method that is known late");
           return call_repeated(callable, args, n, kwnames, out);
         }
-        return stop("a built-in method bound outside the recording");
+        if (!is_constant(callable.id)) return stop("a built-in method bound outside the recording");
       }
     }
     if (!fix_callable(callable)) return Outcome::Stop;

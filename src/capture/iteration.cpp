@@ -177,7 +177,7 @@ Outcome Recorder::make_iterator(Operand o, Operand* out, PyObject* base) {
       PyErr_Clear();
       return stop("iteration over a range of large numbers");
     }
-  } else if (!strcmp(type->tp_name, "numpy.ndarray")) {
+  } else if (!strcmp(type->tp_name, "numpy.ndarray") && PySequence_Check(x) && PyObject_Size(x) >= 0) {
     Operand count;
     const Outcome outcome = length(o, &count);
     if (outcome != Outcome::Done) return outcome;
@@ -226,6 +226,7 @@ Outcome Recorder::make_iterator(Operand o, Operand* out, PyObject* base) {
       }
       PyErr_Clear();
     }
+    PyErr_Clear();  // an array without dimensions
     // An iterator that existed before: taking from it is an effect (Next).
     if (PyIter_Check(x) && is_pre(o.id) && know_type(o)) {
       *out = {Py_NewRef(x), o.id};

@@ -220,22 +220,35 @@ Outcome Recorder::make_combination(Operand type, const Operand* args, int n, PyO
   return Outcome::Done;
 }
 
-// Of a list or tuple of lists or tuples: as itertools.chain of them, since all are there already.
+// chain.from_iterable(list or tuple of lists or tuples): they are all there already, and watched until it has ended.
 Outcome Recorder::model_chain_lists(Operand callable, const Operand* args, int n, PyObject* kwnames, Operand* out) {
-  const bool is_list =
-      n == 2 && kwnames == nullptr && (PyList_CheckExact(args[1].object) || PyTuple_CheckExact(args[1].object));
-  if (!is_list) return call_opaque(callable);
-  std::vector<Operand> parts;
-  Outcome outcome = all_elements(args[1], &parts);
-  if (outcome != Outcome::Done) return outcome;
-  bool are_steady = true;
-  for (const Operand& part : parts) {
-    are_steady = are_steady && (PyList_CheckExact(part.object) || PyTuple_CheckExact(part.object));
+  auto is_sequence = [](PyObject* o) { return PyList_CheckExact(o) || PyTuple_CheckExact(o); };
+  if (n != 2 || kwnames != nullptr || !is_sequence(args[1].object)) return call_opaque(callable);
+  auto state = std::make_unique<IteratorState>();
+  auto watch = [&](Operand sequence, std::vector<ValueId> ids) {
+    if (!PyList_CheckExact(sequence.object)) return true;
+    HeapObject* list = heap_of(sequence);
+    if (list != nullptr) state->lists.push_back({list, std::move(ids)});
+    return list != nullptr;
+  };
+  std::vector<ValueId> outer, inner;
+  if (!element_ids(args[1], &outer) || !watch(args[1], outer)) return stop("a chain of lists of unknown contents");
+  for (size_t i = 0; i < outer.size(); i++) {
+    const Operand part{PySequence_Fast_ITEMS(args[1].object)[i], outer[i]};
+    if (!is_sequence(part.object)) return call_opaque(callable);
+    if (!element_ids(part, &inner) || !watch(part, inner)) return stop("a chain of lists of unknown contents");
+    state->ids.insert(state->ids.end(), inner.begin(), inner.end());
   }
-  outcome = are_steady ? call_type(args[0], parts.data(), static_cast<int>(parts.size()), nullptr, out)
-                       : call_opaque(callable);
-  for (Operand& part : parts) Py_DECREF(part.object);
-  return outcome;
+  PyObject* maker = PyObject_GetAttrString(args[0].object, "from_iterable");
+  PyObject* result = maker != nullptr ? PyObject_CallOneArg(maker, args[1].object) : nullptr;
+  if (result == nullptr) {
+    Py_XDECREF(maker);
+    return Outcome::Raised;
+  }
+  const ValueId operands[] = {args[1].id};
+  *out = new_iterator(result, operands, maker, std::move(state));
+  Py_DECREF(maker);
+  return Outcome::Done;
 }
 
 }  // namespace reprise::capture

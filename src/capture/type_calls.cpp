@@ -433,10 +433,14 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
       std::vector<Operand> elements;
       Outcome outcome = all_elements(args[i], &elements);
       if (outcome != Outcome::Done) return outcome;
+      std::vector<ValueId> ids;
       for (Operand& element : elements) {
-        state->ids.push_back(element.id);
+        ids.push_back(element.id);
         Py_DECREF(element.object);
       }
+      state->ids.insert(state->ids.end(), ids.begin(), ids.end());
+      HeapObject* list = PyList_CheckExact(args[i].object) ? heap_of(args[i]) : nullptr;
+      if (list != nullptr) state->lists.push_back({list, std::move(ids)});
       operands.push_back(args[i].id);
     }
     PyObject* result = live();

@@ -183,6 +183,22 @@ def test_itertools_of_arguments_that_change():
     check_function(f, [call(rnd(i, 3), list(range(2 + i % 3))) for i in range(8)])
 
 
+@pytest.mark.parametrize("chain", [itertools.chain.from_iterable, lambda lists: itertools.chain(*lists)])
+@pytest.mark.parametrize("at", [0, 1, None])
+def test_lists_that_grow_while_they_are_chained(chain, at):
+    def f(x):
+        lists = [[x], [1, 2]]
+        elements = chain(lists)
+        first = next(elements)
+        if at is None:
+            lists.append([9])
+        else:
+            lists[at].append(9)
+        return first, list(elements)
+
+    check_function(f, vectors(4))
+
+
 # ---- heapq, bisect
 
 
@@ -493,3 +509,14 @@ def test_random_numbers_of_python_are_drawn_anew():
         return x * random.random(), random.uniform(1, 2)
 
     check_function(f, vectors(8))
+
+
+def test_the_second_random_number_of_a_call_needs_no_exit_either():
+    def f(x):
+        first = random.random()
+        return x * first, random.random() < first or x.sum() > -100
+
+    def g(x):
+        return f(x)[0] + random.random()
+
+    check_function(g, vectors(4), promise={"opaque_calls": 0})
