@@ -230,7 +230,15 @@ class RegionTracer {
       if (output.kind == OutputKind::ViewOfInput) base = input_objects_.objects[output.index];
       if (output.kind == OutputKind::ViewOfOutput) base = outputs_.objects[output.index];
       if (base == nullptr || !run_.describe(base).requires_grad) continue;
-      if (!host::has_way_to(outputs_.objects[i], base)) trace_.output_is_leaf[i] = 1;
+      if (host::has_way_to(outputs_.objects[i], base)) continue;
+      // It may be of another view of the same memory: then its gradients flow somewhere, too.
+      const auto is_reached = [&](size_t input) {
+        return inputs_[input].like.requires_grad &&
+               host::has_way_to(outputs_.objects[i], input_objects_.objects[input]);
+      };
+      bool has_way = false;
+      for (size_t input = 0; input < tensor_count_ && !has_way; input++) has_way = is_reached(input);
+      if (!has_way) trace_.output_is_leaf[i] = 1;
     }
   }
 

@@ -327,3 +327,19 @@ def test_no_gradient_flows_through_a_view_made_without():
             first, last = g(x)
             found.append([*torch.autograd.grad(first.sum() + last.sum(), x), first.requires_grad])
         assert found[0][1] == found[1][1] and torch.equal(found[0][0], found[1][0])
+
+
+def test_views_of_what_is_no_result_itself():
+    def f(x):
+        a = x.exp()
+        return a.diagonal(), a[..., None], a[0]
+
+    compiled = reprise.compile(f, options={"validate": "off"})
+    for _ in range(4):
+        found = []
+        for g in (f, compiled):
+            x = torch.ones(3, 3, requires_grad=True)
+            results = g(x)
+            assert not any(result.is_leaf for result in results)
+            found.append(torch.autograd.grad(sum(result.sum() for result in results[::2]), x))
+        torch.testing.assert_close(found[1], found[0])

@@ -14,7 +14,7 @@ struct ResultOrder {
   std::vector<uint32_t> order;                      // each behind those that it follows from
 };
 
-/// Does a gradient of the tensor flow to `base`, of which it is a view? Views made without gradients let none through.
+/// Does a gradient of the tensor flow to `base`, which is another one?
 bool has_way_to(PyObject* tensor, PyObject* base);
 
 /// `tensors`: with histories, none twice. With the GIL.
