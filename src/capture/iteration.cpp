@@ -5,6 +5,7 @@
 #include "capture/recorder.h"
 #include "capture/type_names.h"
 #include "host/cpython/class_lookup.h"
+#include "host/cpython/iterator_over.h"
 #include "host/torch/tensor.h"
 
 namespace reprise::capture {
@@ -242,9 +243,7 @@ Outcome Recorder::make_iterator(Operand o, Operand* out, PyObject* base) {
   *out = new_iterator(iterator, sources, base, std::move(state));
   // What the dict is that it goes through, for keep_dict_iterators.
   PyObject* dict = PyDict_Check(x) ? x : nullptr;
-  if (PyDictViewSet_Check(x) || PyDictValues_Check(x)) {
-    dict = reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(x)->dv_dict);
-  }
+  if (PyDictViewSet_Check(x) || PyDictValues_Check(x)) dict = host::find_dict_of_view(x);
   if (dict != nullptr && active_ && out->id >= 0) dict_iterators_.push_back({dict, facts_[out->id].heap});
   return Outcome::Done;
 }

@@ -67,4 +67,15 @@ PyObject* make_iterator_over(PyObject* type, PyObject* const* operands, size_t c
   return result;
 }
 
+// A view's layout is private; all that it refers to is its dict.
+PyObject* find_dict_of_view(PyObject* view) {
+  PyObject* dict = nullptr;
+  const visitproc visit = [](PyObject* object, void* found) {
+    if (PyDict_Check(object)) *static_cast<PyObject**>(found) = object;
+    return 0;
+  };
+  Py_TYPE(view)->tp_traverse(view, visit, &dict);
+  return dict;
+}
+
 }  // namespace reprise::host

@@ -13,4 +13,7 @@ PyObject* make_iterator_over(PyObject* type, PyObject* const* operands, size_t c
 /// The position of the first iterable among the arguments of such a type.
 size_t first_source(PyObject* type);
 
+/// The dict that `d.keys()`, `d.values()` or `d.items()` shows; borrowed.
+PyObject* find_dict_of_view(PyObject* view);
+
 }  // namespace reprise::host
