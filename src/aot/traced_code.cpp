@@ -197,7 +197,7 @@ class TracedCodeImpl final : public TracedCode {
     }
     for (const auto& [key, backward] : backwards_) {
       counts.backward_instructions.push_back(backward.program->instruction_count());
-    };
+    }
     return counts;
   }
 

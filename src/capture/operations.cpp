@@ -662,31 +662,48 @@ Outcome Recorder::compare_special(int op, Operand l, Operand r, Operand* out, bo
   return Outcome::Raised;
 }
 
-// Of two lists, or two tuples: are the elements the same objects, or equal, one after the other?
+// Of two lists, or two tuples: are the elements the same objects, or equal, one after the other? Once one has been
+// asked, the rest is asked unrecorded where it can't be recorded: the comparison is not made again.
 Outcome Recorder::compare_elements(bool asks_equal, Operand l, Operand r, Operand* out) {
   Nesting nesting(&nesting_);
   std::vector<ValueId> left, right;
   if (nesting.is_deep() || !element_ids(l, &left) || !element_ids(r, &right))
     return stop("a comparison of sequences of unknown contents");
-  bool is_equal = left.size() == right.size();
   ModeScope mode(*this, ResumeMode::Never);
-  for (size_t i = 0; i < left.size() && is_equal; i++) {
-    const Operand a{PySequence_Fast_ITEMS(l.object)[i], left[i]}, b{PySequence_Fast_ITEMS(r.object)[i], right[i]};
-    bool is_same = left[i] == right[i];
-    if (!is_same) {
-      const Outcome outcome = is_identical(*top_, a, b, &is_same);
-      if (outcome != Outcome::Done) return outcome;
+  PyObject* const seen[2] = {PySequence_Tuple(l.object), PySequence_Tuple(r.object)};
+  const auto size_of = [](Operand o) { return PySequence_Fast_GET_SIZE(o.object); };
+  Outcome outcome = Outcome::Done;
+  bool is_equal = size_of(l) == size_of(r), has_asked = false;
+  const auto again = [&] { return outcome == Outcome::Stop && has_asked; };
+  for (Py_ssize_t i = 0; is_equal && i < size_of(l) && i < size_of(r); i++) {
+    Operand a{Py_NewRef(PySequence_Fast_ITEMS(l.object)[i]), kNoValue};
+    Operand b{Py_NewRef(PySequence_Fast_ITEMS(r.object)[i]), kNoValue};
+    const bool is_steady = i < PyTuple_GET_SIZE(seen[0]) && PyTuple_GET_ITEM(seen[0], i) == a.object &&
+                           i < PyTuple_GET_SIZE(seen[1]) && PyTuple_GET_ITEM(seen[1], i) == b.object;
+    if (active_ && !is_steady) lose("a list that changes while it is compared");
+    if (active_) a.id = left[i], b.id = right[i];
+    bool is_same = a.object == b.object;
+    if (active_ && a.id != b.id) outcome = is_identical(*top_, a, b, &is_same);
+    if (again()) outcome = Outcome::Done, is_same = a.object == b.object;
+    if (outcome == Outcome::Done && !is_same) {
+      Operand answer;
+      outcome = compare(*top_, Py_EQ, a, b, &answer);
+      if (again()) outcome = compare(*top_, Py_EQ, a, b, &answer);
+      if (outcome == Outcome::Done) {
+        has_asked = true;
+        outcome = truth(*top_, answer, &is_equal);
+        if (again()) outcome = truth(*top_, answer, &is_equal);
+        Py_DECREF(answer.object);
+      }
     }
-    if (is_same) continue;
-    Operand answer;
-    Outcome outcome = compare(*top_, Py_EQ, a, b, &answer);
-    if (outcome != Outcome::Done) return outcome;
-    outcome = truth(*top_, answer, &is_equal);
-    Py_DECREF(answer.object);
-    if (outcome != Outcome::Done) return outcome;
+    Py_DECREF(a.object);
+    Py_DECREF(b.object);
+    if (outcome != Outcome::Done) break;
   }
-  *out = bool_constant(is_equal == asks_equal);
-  return Outcome::Done;
+  is_equal = is_equal && size_of(l) == size_of(r);
+  for (PyObject* tuple : seen) Py_DECREF(tuple);
+  if (outcome == Outcome::Done) *out = bool_constant(is_equal == asks_equal);
+  return outcome;
 }
 
 Outcome Recorder::compare_values(int op, Operand l, Operand r, Operand* out) {

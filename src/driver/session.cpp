@@ -161,7 +161,7 @@ static void cut_at(const trace::Trace& trace, int32_t item, std::vector<int32_t>
 }
 
 /// No region has all of it: from the next recording on each is one call that is made again.
-void give_up_transforms(runtime::CompileContext& context, const std::vector<const void*>& places) {
+static void give_up_transforms(runtime::CompileContext& context, const std::vector<const void*>& places) {
   constexpr int kAlways = 1 << 20;
   for (const void* place : places) context.whole_functions[place] = kAlways;
 }

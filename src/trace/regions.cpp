@@ -661,10 +661,16 @@ class Planner {
     return text == nullptr ? std::string_view() : std::string_view(text);
   }
 
-  // At entry, the guards say.
+  // At entry, the guards say, and nothing is taken out of what existed before.
   bool has_item(ValueId container, std::string_view name) {
     if (!has_known_items_) {
       has_known_items_ = true;
+      const auto may_remove = [&](const Item& item) {
+        const NodeKind kind = value_of(item.value).kind;
+        return item.guard < 0 && (kind == NodeKind::DeleteItem || kind == NodeKind::MutatorCall) &&
+               find_allocation(trace_, trace_.operands(item.value)[0]) == kNoValue;
+      };
+      if (std::ranges::any_of(trace_.items, may_remove)) return false;
       for (const Guard& guard : trace_.guards) {
         const Value& value = value_of(guard.value);
         if (guard.fact != FactKind::Present || value.kind != NodeKind::DictItem || !value.is_pre) continue;

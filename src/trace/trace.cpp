@@ -1,5 +1,7 @@
 #include "trace/trace.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace reprise::trace {
@@ -51,10 +53,8 @@ int32_t Trace::add_guard(ValueId value, FactKind fact, PyObject* object, int64_t
 }
 
 const Transform* Trace::find_transform(int32_t item) const {
-  for (const Transform& transform : transforms) {
-    if (item >= transform.first_item && item <= transform.last_item) return &transform;
-  }
-  return nullptr;
+  const auto found = std::ranges::lower_bound(transforms, item, {}, &Transform::last_item);
+  return found != transforms.end() && item >= found->first_item ? &*found : nullptr;
 }
 
 void Trace::truncate(size_t item_count) {

@@ -121,9 +121,7 @@ def test_it_is_native_code(name):
 
 def test_gradients_of_each_sample():
     text = check(per_sample_gradients, lambda i: (rnd(i, 5, 1, 6, 6), torch.tensor([0, 1, 2, 1, i % 3])))
-    assert "native code" in text, text
-    before = {name: id(value) for name, value in CNN.named_parameters()}
-    assert before == {name: id(value) for name, value in CNN.named_parameters()} and len(before) == 4
+    assert "native code" in text and "dissolved" not in text, text
 
 
 def test_functional_call_leaves_the_module_as_it_was():

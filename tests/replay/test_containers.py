@@ -903,3 +903,53 @@ def test_classes_subscripted_by_lists():
         return inner(), inner.__annotations__
 
     check_function(f, vectors(4), promise=ONE_ENTRY)
+
+
+class Loud:
+    """What it is compared with goes into a log; `act` may do anything, such as what nothing records."""
+
+    def __init__(self, key, log, act=None):
+        self.key, self.log, self.act = key, log, act
+
+    def __eq__(self, other):
+        self.log.append((self.key, other.key))
+        if self.act is not None:
+            self.act()
+        return self.key == other.key
+
+
+def test_each_element_is_compared_once_where_the_recording_ends_on_the_way():
+    def f(x):
+        log = []
+        left = [Loud(i, log, (lambda: print("two", end="")) if i == 2 else None) for i in range(4)]
+        right = [Loud(i, log) for i in range(4)]
+        return x * 2, left == right, log
+
+    check_function(f, vectors(4))
+
+
+def test_a_list_that_shrinks_while_it_is_compared():
+    def f(x, last):
+        log, left = [], []
+        left += [Loud(i, log, left.pop if i == 1 else None) for i in range(4)]
+        right = [Loud(i, log) for i in range(last)]
+        return x * 2, left == right, log, len(left)
+
+    check_function(f, [call(rnd(i, 3), last) for i, last in enumerate([4, 4, 3, 4])])
+
+
+def test_a_key_that_was_taken_out_comes_back_where_it_is_put():
+    table = {"a": 0, "c": 3}
+
+    def f(x):
+        table["a"]
+        del table["a"]
+        y = x * 2 + 1
+        table["a"] = y
+        table["b"] = y
+        table["a"] = 2
+        names = list(table)
+        del table["b"]
+        return y.relu(), names
+
+    check_function(f, vectors(5))
