@@ -60,15 +60,9 @@ Outcome Recorder::make_deque(Operand type, const Operand* args, int n, PyObject*
     const Outcome outcome = all_elements(args[0], &elements);
     if (outcome != Outcome::Done) return outcome;
   }
-  PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(elements.size()));
-  std::vector<ValueId> ids;
-  for (size_t i = 0; i < elements.size(); i++) {
-    PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(i), elements[i].object);
-    ids.push_back(elements[i].id);
-  }
-  const Operand source = new_tuple(tuple, ids);
-  PyObject* result = PyObject_CallFunctionObjArgs(type.object, tuple, limit.object, nullptr);
-  Py_DECREF(tuple);
+  const Operand source = new_tuple_of(elements);
+  PyObject* result = PyObject_CallFunctionObjArgs(type.object, source.object, limit.object, nullptr);
+  Py_DECREF(source.object);
   if (result == nullptr) {
     lose("a deque that could not be made");
     return Outcome::Raised;
@@ -78,7 +72,9 @@ Outcome Recorder::make_deque(Operand type, const Operand* args, int n, PyObject*
   if (id >= 0) {
     HeapObject* object = new_object(id);
     const Py_ssize_t size = PyObject_Length(result);
-    object->elements.assign(ids.end() - size, ids.end());
+    for (auto element = elements.end() - size; element != elements.end(); ++element) {
+      object->elements.push_back(element->id);
+    }
     object->is_deque = true;
     note_deque_written(result, object);
   }
@@ -103,12 +99,9 @@ MODEL(deque) {
     ModeScope mode(*this, ResumeMode::Never);
     const Outcome outcome = all_elements(args[1], &taken);
     if (outcome != Outcome::Done) return outcome;
-    tuple = PyTuple_New(static_cast<Py_ssize_t>(taken.size()));
-    for (size_t i = 0; i < taken.size(); i++) {
-      PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(i), taken[i].object);
-      ids.push_back(taken[i].id);
-    }
-    argument = new_tuple(tuple, ids);
+    for (const Operand& element : taken) ids.push_back(element.id);
+    argument = new_tuple_of(taken);
+    tuple = argument.object;
   } else if (is(".append") || is(".appendleft")) {
     if (n != 2) return call_opaque(callable);
     ids.push_back(argument.id);

@@ -178,13 +178,7 @@ Outcome Recorder::match_class(Operand subject, Operand type, Operand keywords, i
     *out = constant(Py_None);
     return Outcome::Done;
   }
-  PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(attributes.size()));
-  std::vector<ValueId> ids;
-  for (size_t i = 0; i < attributes.size(); i++) {
-    PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(i), attributes[i].object);
-    ids.push_back(attributes[i].id);
-  }
-  *out = new_tuple(tuple, ids);
+  *out = new_tuple_of(attributes);
   return Outcome::Done;
 }
 

@@ -455,6 +455,17 @@ Operand Recorder::new_tuple(PyObject* stolen, std::span<const ValueId> ids, PyOb
   return {stolen, id};
 }
 
+// Takes the references of the elements.
+Operand Recorder::new_tuple_of(std::span<const Operand> stolen) {
+  PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(stolen.size()));
+  std::vector<ValueId> ids;
+  for (size_t i = 0; i < stolen.size(); i++) {
+    PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(i), stolen[i].object);
+    ids.push_back(stolen[i].id);
+  }
+  return new_tuple(tuple, ids);
+}
+
 void Recorder::note_list_written(PyObject* list, HeapObject* object) {
   if (!object->is_created || !PyList_Check(list)) return;
   PyObject** items = PySequence_Fast_ITEMS(list);

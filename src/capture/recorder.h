@@ -197,6 +197,7 @@ class Recorder {
   bool mapping_constants(PyObject* mapping, std::vector<Operand>* keys, std::vector<ValueId>* values);
   Operand new_tuple(PyObject* stolen, std::span<const ValueId> ids, PyObject* subclass = nullptr);
   void note_list_written(PyObject* list, HeapObject* object);
+  Operand new_tuple_of(std::span<const Operand> stolen);
   Operand new_list(PyObject* stolen, std::span<const ValueId> ids);
   Operand new_dict(PyObject* stolen, std::span<const ValueId> keys_and_values, PyObject* const* keys);
   Operand new_method(PyObject* function, ValueId function_id, Operand self);
@@ -269,6 +270,7 @@ class Recorder {
   Outcome call_type(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Outcome make_instance(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);
   Outcome compare_elements(bool asks_equal, Operand l, Operand r, Operand* out);
+  Outcome make_lazy(Operand type, Operand function, Operand source, std::unique_ptr<IteratorState> state, Operand* out);
   Outcome reverse_modules(Operand type, Operand modules, Operand* out);
   Outcome make_super(const Operand* args, int n, Operand* out);
   Outcome make_of_arguments(Operand type, const Operand* args, int n, PyObject* kwnames, Operand* out);

@@ -56,6 +56,24 @@ Outcome Recorder::reverse_modules(Operand type, Operand modules, Operand* out) {
   return Outcome::Done;
 }
 
+// type(function, source): an iterator that calls the function for each element. Takes the source's reference.
+Outcome Recorder::make_lazy(Operand type, Operand function, Operand source, std::unique_ptr<IteratorState> state,
+                            Operand* out) {
+  PyObject* live_args[2] = {function.object, source.object};
+  PyObject* result = host::make_iterator_over(type.object, live_args, 2, 1);
+  state->function = Py_NewRef(function.object);
+  state->function_id = function.id;
+  state->sources.push_back({source.object, source.id >= 0 ? facts_[source.id].heap : nullptr});
+  if (result == nullptr) {
+    lose("a call of " + type_name(reinterpret_cast<PyTypeObject*>(type.object)) + " that raised");
+    return Outcome::Raised;
+  }
+  state->leave_sources();
+  const ValueId operands[] = {function.id, source.id};
+  *out = new_iterator(result, operands, type.object, std::move(state));
+  return Outcome::Done;
+}
+
 Operand Recorder::new_plain_object(PyObject* stolen, Operand type) {
   ValueId operands[] = {type.id};
   ValueId id = emit_typed(NodeKind::Object, operands, stolen);
@@ -340,19 +358,10 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
     Operand source;
     const Outcome outcome = make_source(args[1], &source);
     if (outcome != Outcome::Done) return outcome;
-    PyObject* live_args[2] = {args[0].object, source.object};
-    PyObject* result = host::make_iterator_over(type.object, live_args, 2, 1);
     auto state = std::make_unique<IteratorState>();
     state->kind = IteratorKind::Map;
     state->unpacks = true;
-    state->function = Py_NewRef(args[0].object);
-    state->function_id = args[0].id;
-    state->sources.push_back({source.object, source.id >= 0 ? facts_[source.id].heap : nullptr});
-    if (result == nullptr) return raised();
-    state->leave_sources();
-    const ValueId operands[] = {args[0].id, source.id};
-    *out = new_iterator(result, operands, type.object, std::move(state));
-    return Outcome::Done;
+    return make_lazy(type, args[0], source, std::move(state), out);
   }
   if (!strcmp(t->tp_name, "itertools.repeat") && n == 2 && kwnames == nullptr && PyLong_CheckExact(args[1].object)) {
     // A constant count; what is repeated may be anything.
@@ -381,19 +390,10 @@ Outcome Recorder::call_type(Operand type, const Operand* args, int n, PyObject* 
       Py_DECREF(source.object);
       return stop("a filter over an iterator that existed before the recording");
     }
-    PyObject* live_args[2] = {args[0].object, source.object};
-    PyObject* result = host::make_iterator_over(type.object, live_args, 2, 1);
     auto state = std::make_unique<IteratorState>();
     state->kind = IteratorKind::Filter;
     state->is_negated = is_negated;
-    state->function = Py_NewRef(args[0].object);
-    state->function_id = args[0].id;
-    state->sources.push_back({source.object, made});
-    if (result == nullptr) return raised();
-    state->leave_sources();
-    ValueId operands[] = {args[0].id, source.id};
-    *out = new_iterator(result, operands, type.object, std::move(state));
-    return Outcome::Done;
+    return make_lazy(type, args[0], source, std::move(state), out);
   }
   const bool is_chain = !strcmp(t->tp_name, "itertools.chain") && kwnames == nullptr;
   auto is_made_iterator = [&](Operand o) {
